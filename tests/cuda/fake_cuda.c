@@ -302,14 +302,27 @@ API int cuLaunchKernelEx(const config *how, function *what, void **parameters, v
   return run_kernel != NULL ? run_kernel(what->name, how->grid, how->block, how->shared, parameters) : OK;
 }
 
-/* --- tensor maps: the address, then a number for what was encoded --------------------------------------------------
+/* --- tensor maps: the address, a number, and what was encoded, for emulated_hopper.h -------------------------------
  */
 
-static int encoded(uint64_t *map, void *address, const char *text) {
+struct map_fields {
+  uint64_t address, magic, strides[4];
+  int dims[5];
+  short box[5], channels, pixels;
+  signed char steps[5], lower[3], upper[3];
+  unsigned char rank, swizzle;
+};
+static int encoded(uint64_t *map, void *address, struct map_fields of, unsigned rank, const uint64_t *dims,
+                   const uint64_t *strides, const int *steps, int swizzle, const char *text) {
   if ((uintptr_t)map % 64 || (uintptr_t)address % 16) return INVALID_VALUE;
+  of.address = (uint64_t)(uintptr_t)address, of.magic = 0x5453, of.rank = (unsigned char)rank;
+  of.swizzle = (unsigned char)(swizzle ? 16 << swizzle : 0);
+  for (unsigned i = 0; i < rank; i++)
+    of.dims[i] = (int)dims[i], of.steps[i] = (signed char)steps[i];
+  for (unsigned i = 0; i + 1 < rank; i++)
+    of.strides[i] = strides[i];
   memset(map, 0, 128);
-  map[0] = (uint64_t)(uintptr_t)address;
-  map[1] = 0x5453;
+  memcpy(map, &of, sizeof of);
   note("%s", text);
   return OK;
 }
@@ -332,7 +345,10 @@ API int cuTensorMapEncodeTiled(uint64_t *map, int dtype, unsigned rank, void *ad
   snprintf(text, sizeof text,
            "tiled dtype=%d rank=%u dims=%s strides=%s box=%s steps=%s interleave=%d swizzle=%d l2=%d fill=%d", dtype,
            rank, d, s, b, e, interleave, swizzle, promotion, fill);
-  return encoded(map, address, text);
+  struct map_fields of = {0};
+  for (unsigned i = 0; i < rank; i++)
+    of.box[i] = (short)box[i];
+  return encoded(map, address, of, rank, dims, strides, steps, swizzle, text);
 }
 API int cuTensorMapEncodeIm2col(uint64_t *map, int dtype, unsigned rank, void *address, const uint64_t *dims,
                                 const uint64_t *strides, const int *lower, const int *upper, unsigned channels,
@@ -346,7 +362,10 @@ API int cuTensorMapEncodeIm2col(uint64_t *map, int dtype, unsigned rank, void *a
            "im2col dtype=%d rank=%u dims=%s strides=%s lower=%s upper=%s channels=%u pixels=%u steps=%s "
            "interleave=%d swizzle=%d l2=%d fill=%d",
            dtype, rank, d, s, l, u, channels, pixels, e, interleave, swizzle, promotion, fill);
-  return encoded(map, address, text);
+  struct map_fields of = {.channels = (short)channels, .pixels = (short)pixels};
+  for (unsigned i = 0; i + 2 < rank; i++)
+    of.lower[i] = (signed char)lower[i], of.upper[i] = (signed char)upper[i];
+  return encoded(map, address, of, rank, dims, strides, steps, swizzle, text);
 }
 API int cuTensorMapReplaceAddress(uint64_t *map, void *address) {
   BEGIN("cuTensorMapReplaceAddress");

@@ -15,6 +15,7 @@ import threading
 from functools import lru_cache
 from pathlib import Path
 
+from tilesmith.codegen.cuda.hopper import hopper_prelude
 from tilesmith.codegen.cuda.mma import mma_prelude
 from tilesmith.plan.records import Source
 from tilesmith.toolchain.toolchains import unit_text
@@ -107,6 +108,13 @@ def _emulated(source: Source) -> Path:
         text = re.sub(r'asm volatile\("(fence\.proxy|wgmma)[^;]*;" ::: "memory"\);', "", text)
         product = r'asm volatile\("\{ \.reg \.pred.*?: (?:"l"\(a\)|"r"\(a\[0\]\)[^;]*?), "l"\(b\), "r"\(add\)\);'
         text = re.sub(product, "emulated_product(Element(), sums, a, b, add);", text, flags=re.DOTALL)
+    hopper = source.prelude == hopper_prelude()
+    if hopper:
+        text = text.replace(hopper_prelude(), f'#include "{HERE / "emulated_hopper.h"}"\n')
+        text = text.replace("extern __shared__ __align__(1024) unsigned char ts_shared[];",
+                            "unsigned char *const ts_shared = emulated_shared;")  # fmt: skip
+        product = r'(ts_u64 a, ts_u64 b, int add\) \{)\s+asm volatile\(.*?, 1, 1, (\d), (\d);.*?"r"\(add\)\);\s'
+        text = re.sub(product, r"\1 emulated_product<Element>(sums, a, b, add, \2, \3);", text, flags=re.DOTALL)
     head = re.search(r'extern "C" __global__ void [^{]*?' + source.symbol + r"\(([^)]*)\)", text)
     assert head is not None
     taken = head[1]
@@ -119,9 +127,10 @@ def _emulated(source: Source) -> Path:
     given = ", ".join(f"*({kind.strip()} *)p[{i}]" for i, kind in enumerate(types))
     unit = folder() / f"{source.symbol}.cpp"
     unit.write_text(
-        f'#include "{HERE / "emulator.h"}"\n{text}\nstatic void call(void **p) {{ {scope}{source.symbol}({given}); }}\n'
+        f'#include "{HERE / "emulator.h"}"\n{text}\n'
+        f"static void call(void **p) {{ {'emulated_begin(); ' * hopper}{scope}{source.symbol}({given}); }}\n"
         'extern "C" void run_emulated(const unsigned *grid, const unsigned *block, void **p) '
-        "{ emulate(call, grid, block, p); }\n"
+        f"{{ {'emulated_block = ~0ul; ' * hopper}emulate(call, grid, block, p); }}\n"
     )
     path = unit.with_suffix(".so")
     _run([*_compiler("c++"), "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fPIC", "-shared", str(unit), "-o",

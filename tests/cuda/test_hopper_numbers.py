@@ -1,0 +1,86 @@
+"""The numbers of sm_90a kernels of 3-D convolutions, and of a few in 2-D, through an emulator of bulk copies and wgmma.
+
+The emulator (``emulated_hopper.h``) finishes copies and products when they are asked for: it finds wrong addresses,
+wrong order and waits without end, but not what is overwritten too soon.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cuda_chain import executable
+
+from tilesmith.measure.accuracy import planted_copy
+from tilesmith.measure.device_arrays import DeviceRechecker
+from tilesmith.measure.oracle import oracle
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import device
+from tilesmith.solvers.cuda.common import planes
+from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
+from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver
+from tilesmith.solvers.solver import Accepted
+from tilesmith.targets.cuda import cuda_target
+
+HALO, CONV = HaloSm90Solver(), ConvSm90Solver()
+FEW = cuda_target("sm_90a", 3)  # blocks have several tiles
+SOME = cuda_target("sm_90a", 16)  # for the largest clusters
+FULL = Epilogue(bias=True, activation="relu", residual=True)
+
+
+def volume(x, w, mode="fwd", dtype="bf16", **more):
+    return ConvSignature(x, w, mode=mode, shared_layout="NDHWC", dtype=dtype, **({"padding": 1} | more))
+
+
+def image(x, w, mode="fwd", dtype="bf16", **more):
+    return ConvSignature(x, w, mode=mode, shared_layout="NHWC", dtype=dtype, padding=1, **more)
+
+
+# Solver, target, problem, what the config has, whether planes are left out.
+CASES = [
+    (HALO, FEW, volume((2, 4, 5, 9, 24), (40, 3, 2, 3, 24)), {"pingpong": 1}, True),
+    (HALO, FEW, volume((1, 5, 6, 7, 40), (96, 3, 3, 1, 40), dtype="fp16", epilogue=FULL), {"warpgroups": 2}, True),
+    (HALO, FEW, volume((1, 3, 4, 9, 96), (16, 3, 1, 2, 96)), {"block_k": 32}, True),
+    (HALO, FEW, volume((1, 3, 4, 9, 24), (96, 3, 3, 1, 24), "bwd"), {"block_k": 32, "pingpong": 1}, True),
+    (HALO, FEW, volume((2, 2, 5, 9, 16), (72, 3, 1, 2, 16), "bwd", padding=(3, 0, 1), dilation=(2, 1, 1)), {}, True),
+    (HALO, FEW, volume((1, 4, 5, 9, 24), (24, 3, 1, 3, 24)), {"resident": 1}, False),
+    (HALO, FEW, image((2, 9, 7, 72), (40, 3, 3, 72)), {"pingpong": 1}, False),
+    (CONV, SOME, volume((2, 4, 5, 9, 24), (40, 3, 2, 3, 24)), {"pingpong": 1}, True),
+    (CONV, SOME, volume((1, 5, 6, 7, 40), (72, 3, 3, 1, 40), dtype="fp16", epilogue=FULL), {"taps_inner": 1}, True),
+    (CONV, SOME, volume((2, 5, 5, 6, 16), (24, 3, 1, 2, 16), padding=2, stride=(2, 1, 1)), {"block_k": 16}, True),
+    (CONV, SOME, volume((2, 7, 8, 13, 24), (24, 3, 3, 1, 24), "bwd"), {"products_m": 1}, True),
+    (CONV, SOME, image((2, 9, 7, 72), (40, 3, 3, 72), "bwd"), {"pingpong": 1}, False),
+]
+
+
+def named(value):
+    return value.get_func_name()[:40] if isinstance(value, ConvSignature) else getattr(value, "name", "")
+
+
+@pytest.mark.parametrize(("solver", "target", "signature", "wanted", "leaves_out"), CASES, ids=named)
+def test_numbers(solver, target, signature, wanted, leaves_out, emulating, monkeypatch):
+    """Forward looks at the filter, however few products it leaves out."""
+    monkeypatch.setattr(planes, "LOOK_S", 0.0)
+    signature = signature.canonical
+    g = signature.geometry
+    assert solver.applicable(g, target) == Accepted()
+    alone = {"cluster_m": 1, "cluster_k": 1, "split_k": 1} if solver is CONV else {}
+    changed = {name: v for name, v in wanted.items() if name == "taps_inner"}  # the search changes it, later
+    asked = {"resident": 0} | alone | {name: v for name, v in wanted.items() if name not in changed}
+    ranked = (each for each in solver.ranked(g, target) if all(each[name] == v for name, v in asked.items()))
+    config = next(ranked).replace(**changed)
+    assert solver.search_space(g, target).contains(config)
+    draft = solver.draft(g, config, target)
+    assert (solver.tile(g, config, target).left_out > 0) == leaves_out
+    assert len(draft.run) == 1 + (leaves_out and signature.mode == "fwd")
+    made = executable(signature, draft, emulating, target)
+    values = sample_args(signature)
+    cases = [values]
+    for place, value in enumerate(values[:2]):
+        cases.append((*values[:place], planted_copy(value, (np.nan, np.inf), place), *values[place + 1 :]))
+    with np.errstate(all="ignore"):
+        for case in cases:
+            checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
+            verdict = checker.check_plan(checker.plan(made), poison=True)
+            assert verdict.ok, verdict.message
