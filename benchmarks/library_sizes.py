@@ -1,7 +1,7 @@
 """What one trait and one mode leave of a C library, and what its bytes are.
 
 python benchmarks/library_sizes.py [LIST ...] [--target sm_90a:132:h200] [--every N] [--traits TRAIT,...] [-j JOBS]
-    [--out FILE.json]
+    [--out FILE.json] [--list FILE]
 
 The full library has each convolution and matrix product of the lists (default: boo, deconv, diffusion, gemm_llm,
 gemm_odd, resnet50) in every trait that GPUs have kernels for, and in every mode: fp32 with sums in fp32 and in tf32,
@@ -11,6 +11,9 @@ for the target counts nowhere. The selected libraries have one trait and one mod
 plain reference. All of them are shared libraries, linked with --gc-sections and stripped; the bytes are those of the
 file, and of its code and constants (``size``: text and data). Nothing is tuned, and no GPU is asked. Exit status 1 if a
 selected library has a tenth of the full one or more.
+
+``--list`` writes the driver commands of the full library, and makes nothing: `tilesmith package build` makes a package
+of them, whose kernels `kernel_sizes.py` counts.
 """
 
 from __future__ import annotations
@@ -72,15 +75,20 @@ def main() -> int:
     options.add_argument("--traits", default=",".join(TRAITS), help="of the full library, with commas (default: all)")
     options.add_argument("-j", "--jobs", type=int, help="compilers at a time (default: one a core)")
     options.add_argument("--out", type=Path, help="the figures as JSON")
+    options.add_argument("--list", type=Path, metavar="FILE", help="write the problems there, and do nothing else")
     given = options.parse_args()
     traits = given.traits.split(",")
     cells = problems_of(given.lists or LISTS, given.every, traits)
+    commands = "\n".join(line for found in cells.values() for line in found)
+    if given.list:
+        given.list.write_text(commands + "\n")
+        return 0
     print("problems:", ", ".join(f"{trait} {mode} {len(found)}" for (trait, mode), found in cells.items()), flush=True)
     with tempfile.TemporaryDirectory(prefix="tilesmith-sizes-") as name:
         folder = Path(name)
         os.environ["TILESMITH_DB_PATH"] = str(folder / "none.db")
         listed = folder / "all.txt"
-        listed.write_text("\n".join(line for found in cells.values() for line in found))
+        listed.write_text(commands)
         full = made(folder, given.target, given.jobs, [str(listed)])
         show("all traits and modes, with the plain reference", full, full)
         selected = {}

@@ -86,4 +86,5 @@ def test_untuned_kernels_compile_without_spills(arch, tmp_path):
         for source in SOLVER.draft(geometry, chosen, target).sources:
             sources[source.symbol] = source
     found = build_unit(list(sources.values()), target, tmp_path / "unit.cubin")
+    assert b"Copies" not in (tmp_path / "unit.cubin").read_bytes()  # constants of its classes have no symbols
     assert [(r.symbol, r.spill_store_bytes) for r in found if r.spill_store_bytes or r.stack_bytes] == []

@@ -43,6 +43,8 @@ def shell(folder: Path, text: str, **names: str) -> str:
 def test_every_shell_block_is_tested():
     begins = [text.split()[0] for text in blocks("sh")]
     assert begins == ["tilesmith", "tilesmith", "cc", "tilesmith", "cmake"]
+    (first,) = blocks("console")
+    assert first.replace("$ ", "").splitlines() == blocks("sh")[0].splitlines()[:2]
     assert [text.split()[0] for text in blocks("cmake")] == ["find_package(deconv", "execute_process(COMMAND"]
 
 

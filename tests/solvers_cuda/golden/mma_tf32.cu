@@ -267,17 +267,17 @@ TS_MMA_DEVICE bool lies_inside(int d, int h, int w, int size_d, int size_h, int 
 
 // How the threads share the copying of one operand's tile: lines of rows (BY_K) or of k, in chunks.
 template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
-  static constexpr bool BY_LINE = BY_K;
-  static constexpr int CHUNKS = (BY_K ? BLOCK_K : EXTENT) / CHUNK;
-  static constexpr int LINES = BY_K ? EXTENT : BLOCK_K;
-  static constexpr int STEP = THREADS / CHUNKS;
-  static constexpr int COUNT = (LINES + STEP - 1) / STEP;
-  static constexpr bool EVEN = LINES % STEP == 0;
-  static constexpr int PARTS = CHUNK / VECTOR;
-  static constexpr int PART_BYTES = VECTOR * sizeof(Element);
-  static constexpr bool ASYNC = PART_BYTES >= 4; // there is no asynchronous copy of fewer
-  static constexpr int BYTES = EXTENT * BLOCK_K * sizeof(Element);
-  static constexpr int HELD = ASYNC ? 1 : COUNT;
+  enum : bool { BY_LINE = BY_K };
+  enum : int { CHUNKS = (BY_K ? BLOCK_K : EXTENT) / CHUNK };
+  enum : int { LINES = BY_K ? EXTENT : BLOCK_K };
+  enum : int { STEP = THREADS / CHUNKS };
+  enum : int { COUNT = (LINES + STEP - 1) / STEP };
+  enum : bool { EVEN = LINES % STEP == 0 };
+  enum : int { PARTS = CHUNK / VECTOR };
+  enum : int { PART_BYTES = VECTOR * sizeof(Element) };
+  enum : bool { ASYNC = PART_BYTES >= 4 }; // there is no asynchronous copy of fewer
+  enum : int { BYTES = EXTENT * BLOCK_K * sizeof(Element) };
+  enum : int { HELD = ASYNC ? 1 : COUNT };
   static_assert(THREADS % CHUNKS == 0 && STEP > 0, "a thread's chunk of a line must not change");
 
   // Where chunk `at` of a line lies: lines that are read together differ in their banks.

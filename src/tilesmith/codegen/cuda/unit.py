@@ -17,8 +17,9 @@ from tilesmith.codegen.symbols import make_source
 from tilesmith.plan.records import Integer, Parameter, Pointer, Real, Source
 
 HEADER = "@HEADER@"
-# NOTE: NVRTC keeps a constant of a namespace as a variable, with its name and address: 15 KB of a cubin of 40 KB, and a
-# quarter of its deflated bytes (`benchmarks/kernel_sizes.py`, ResNet-50, NVRTC 13.0). An enumerator leaves nothing.
+# NOTE: NVRTC keeps a constant of a namespace or a class as a variable, with its name and address: 15 KB of a cubin of
+# 40 KB, and a quarter of its deflated bytes (`benchmarks/kernel_sizes.py`, ResNet-50, NVRTC 13.0). An enumerator leaves
+# nothing.
 _CONSTANT = re.compile(r"^( *static |)constexpr (int|bool) ([^;\[{]*);", re.MULTILINE)
 
 
@@ -111,7 +112,8 @@ def _enumerators(constants: re.Match[str]) -> str:
 def unit(op: str, dtype: str, tile: str, arch: str, prelude: str, text: str, header: Header) -> Source:
     """The source of a kernel: ``text`` with its header, named as ``codegen.symbols`` says.
 
-    Constants of ``text`` outside of functions (``constexpr`` at the beginning of a line) become enumerators.
+    Constants of ``text`` outside of functions become enumerators: ``constexpr`` at the beginning of a line, and
+    ``static constexpr`` members of classes.
     """
     if HEADER not in text:
         raise ValueError(f"a template must have the mark {HEADER}")

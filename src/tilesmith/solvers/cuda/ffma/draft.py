@@ -61,7 +61,8 @@ def _arguments(t: FfmaTile) -> tuple[Argument, ...]:
         *integers("i64", a_group=form.a.group, b_group=form.b.group, out_group=form.out.group,
                   all_steps=t.shared_steps, blocks=t.grid),
         *integers(
-            "int", share=t.shared_steps // t.grid, over=t.shared_steps % t.grid, rows=form.rows, cols=form.cols, channels=form.channels, tiles_m=t.tiles_m, tiles_n=t.tiles_n,
+            "int", share=t.shared_steps // t.grid, over=t.shared_steps % t.grid,
+            rows=form.rows, cols=form.cols, channels=form.channels, tiles_m=t.tiles_m, tiles_n=t.tiles_n,
             walk=t.value["group_m"], waves=t.waves, steps=t.steps, a_line=form.a.line, a_channel=form.a.channel,
             b_line=form.b.line, b_channel=form.b.channel, out_line=form.out.line, out_column=form.out.channel,
         ),
