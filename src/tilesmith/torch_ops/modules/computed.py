@@ -293,7 +293,8 @@ def _is_left(call: _Convolution | _Product, x: torch.Tensor, w: torch.Tensor, b:
         return False
     lies = [None if each is None else (tuple(each.shape), each.stride()) for each in (x, w)]
     numbers = activation_arguments(call.epilogue)
-    return is_left_to_pytorch(x.device, x.dtype, *lies, b is not None, z is not None, numbers, call.shape)
+    left: bool = is_left_to_pytorch(x.device, x.dtype, *lies, b is not None, z is not None, numbers, call.shape)
+    return left
 
 
 def _named(call: _Convolution | _Product) -> Any:

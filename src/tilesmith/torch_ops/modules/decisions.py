@@ -85,7 +85,7 @@ def _gemm_signature(rows: torch.Tensor, w: torch.Tensor, epilogue: Epilogue) -> 
     return replace(gemm_problem(rows, w.t()), epilogue=epilogue)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[misc]
 def is_left_to_pytorch(
     device: torch.device, dtype: torch.dtype, x: _Lies, w: _Lies, bias: bool, residual: bool,
     activation: tuple[Any, ...], shape: tuple[Any, ...],
@@ -98,9 +98,11 @@ def is_left_to_pytorch(
         activation: As ``activation_arguments`` gives it.
         shape: As in ``ConvArguments`` for a convolution; empty for a linear layer.
     """
-    mine = [torch.empty_strided(*each, dtype=dtype, device="meta") for each in (x, w)]
+    image, filter_ = (torch.empty_strided(*each, dtype=dtype, device="meta") for each in (x, w))
     epilogue = Epilogue(bias, activation[0], residual, *activation[1:])
-    make = partial(_conv_signature, *mine, epilogue, shape) if shape else partial(_gemm_signature, *mine, epilogue)
+    make: Callable[[], Signature] = partial(_gemm_signature, image, filter_, epilogue)
+    if shape:
+        make = partial(_conv_signature, image, filter_, epilogue, shape)
     return not decider(str(device))(make).ours
 
 
