@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -14,12 +16,45 @@ if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import WideThinFit
 
 _AT_ONCE = 8  # steps whose operands are in registers together
-_SPREADS = (8, 4, 2, 1)
 
 
-def turns(words: list[int]) -> int:
+def _turns(words: list[int]) -> int:
     """Turns of shared memory for the words that a warp's lanes ask for at once: the most that lie in one bank."""
-    return max(sum(word % 32 == bank for word in set(words)) for bank in range(32))
+    return max(Counter(word % 32 for word in set(words)).values())
+
+
+@lru_cache(maxsize=256)
+def _reading(width: int, step: int, steps: int) -> tuple[int, float]:
+    """Products of ``steps`` along k that share a run, and the turns of each to read 16 rows of ``width`` elements.
+
+    Neighbouring lanes are ``step`` rows apart. Of the runs there can be, those that take the fewest turns.
+    """
+    pitch, found = step * width // 2, []
+    for spread in (4, 2, 1):
+        run = 2 * min(spread, steps)
+        if width % 4 == 0:  # 8 bytes a lane, half a warp at a time
+            words = [g * pitch + p * run + e for g in range(4) for p in range(4) for e in range(2)]
+            found.append((4.0 * _turns(words), spread))
+        else:  # an odd row has a word more
+            each = _turns([g * pitch + p * run for g in range(8) for p in range(4)])
+            found.append(((4 + width % 2 / min(spread, steps)) * each, spread))
+    turns, spread = min(found, key=lambda one: one[0])
+    return spread, turns
+
+
+@lru_cache(maxsize=256)
+def _writing(width: int, size: int, step: int, across: int) -> tuple[int, float]:
+    """The same of ``across`` products of 8 columns of results of ``size`` bytes, for each of them."""
+    pitch, found = step * width * size // 4, []
+    for spread in (8, 4, 2, 1):
+        run = min(spread, across) * size // 2
+        if size == 4 or (run % 2 == 0 and width % 4 == 0):
+            words = [g * pitch + p * run + e for g in range(4) for p in range(4) for e in range(2)]
+            found.append((size * _turns(words), spread))  # of two products at once where they have 2 bytes
+        else:
+            found.append((2 * _turns([g * pitch + p * run for g in range(8) for p in range(4)]), spread))
+    turns, spread = min(found, key=lambda one: one[0])
+    return spread, turns
 
 
 @dataclass(frozen=True)
@@ -37,42 +72,25 @@ class WideTile(ThinTile):
         return padding(form.first, 2, unit), padding(form.second, dtype(form.out_dtype).nbytes, unit)
 
     @cached_property
-    def _pitches(self) -> tuple[int, int]:
-        """Words between the rows of neighbouring lanes, of operands and of results."""
-        size = dtype(self.form.out_dtype).nbytes
-        first, second = self.form.first + self.pads[0], self.form.second + self.pads[1]
-        return self.row_step * first * 2 // 4, self.row_step * second * size // 4
-
-    def _reading(self, spread: int) -> float:
-        """Turns that a product's 16 rows take to read where runs have those of ``spread`` products."""
-        pitch, run = self._pitches[0], 2 * min(spread, self.products[0])
-        if (self.form.first + self.pads[0]) % 4 == 0:  # 8 bytes a lane, half a warp at a time
-            return 4 * turns([g * pitch + p * run + e for g in range(4) for p in range(4) for e in range(2)])
-        at_once = turns([g * pitch + p * run for g in range(8) for p in range(4)])
-        words = 4 + (1 / min(spread, self.products[0]) if self.form.first % 2 else 0)
-        return words * at_once
-
-    def _writing(self, spread: int) -> int:
-        """The same of a product's 8 columns of results."""
-        pitch, size = self._pitches[1], dtype(self.form.out_dtype).nbytes
-        run = min(spread, self.products[1]) * size // 2
-        if size == 4 or (run % 2 == 0 and (self.form.second + self.pads[1]) % 4 == 0):
-            each = 2 if size == 4 else 1  # turns of both halves of a warp, for one product or for two
-            return 2 * each * turns([g * pitch + p * run + e for g in range(4) for p in range(4) for e in range(2)])
-        return 2 * turns([g * pitch + p * run for g in range(8) for p in range(4)])
+    def _reads(self) -> tuple[int, float]:
+        return _reading(self.form.first + self.pads[0], self.row_step, self.products[0])
 
     @cached_property
+    def _writes(self) -> tuple[int, float]:
+        size = dtype(self.form.out_dtype).nbytes
+        return _writing(self.form.second + self.pads[1], size, self.row_step, self.products[1])
+
+    @property
     def spreads(self) -> tuple[int, int]:
         """Products along k, and of 8 columns, whose elements lanes have in runs: those that take the fewest turns."""
-        return min(_SPREADS[1:], key=self._reading), min(_SPREADS, key=self._writing)
+        return self._reads[0], self._writes[0]
 
     @cached_property
     def turns(self) -> float:
         """Turns of shared memory for 16 rows: copies in and out, operands, results, and the filter of a product."""
         form, (along, across) = self.form, self.products
         copied = 16 * (form.first * 2 + form.second * dtype(form.out_dtype).nbytes) / 128
-        own = along * self._reading(self.spreads[0]) + across * self._writing(self.spreads[1])
-        return own + copied + along * across / 2
+        return copied + along * self._reads[1] + across * self._writes[1] + along * across / 2
 
     @property
     def held(self) -> bool:
