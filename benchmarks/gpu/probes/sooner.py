@@ -1,12 +1,14 @@
 """Whether kernels are faster when the next one may begin as soon as all of their own blocks have begun.
 
     python benchmarks/gpu/probes/sooner.py FILE.jsonl [FILE.jsonl ...] [--limit S] [--seconds S] [--out FILE]
+    python benchmarks/gpu/probes/sooner.py --shown benchmarks/results/gpu_sooner_h100.jsonl   # what --out has written
 
-FILE is what ``configs.py --out`` writes. The fastest config of each solver (of those within 1.2 of the fastest) is
-timed as it is, and with `griddepcontrol.launch_dependents` in front of every wait for the kernel ahead; both kinds
-interleaved, in rows of calls. Numbers of both are checked. The second kernel then stands on the SM and has read its
-arguments when the first one ends, where there is room for it. Prints a line for each config, and geometric means of
-the time as it is over the other one by solver.
+FILE is what ``configs.py --out`` writes: the fastest config of each solver (of those within 1.2 of the fastest). Or it
+is a result file of `make gpu-bench` (.json): each problem's winner. It is timed as it is, and with
+`griddepcontrol.launch_dependents` in front of every wait for the kernel ahead; both kinds interleaved, in rows of
+calls. Numbers of both are checked. The second kernel then stands on the SM and has read its arguments when the first
+one ends, where there is room for it. Prints a line for each config, and geometric means of the time as it is over the
+other one by solver.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
 from tilesmith.plan.assemble import assemble  # noqa: E402
 from tilesmith.plan.records import Draft, Source  # noqa: E402
+from tilesmith.problems.driver import parse_problem  # noqa: E402
 from tilesmith.problems.keys import parse_key  # noqa: E402
 from tilesmith.problems.rewrite import Signature  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
@@ -46,7 +49,10 @@ Choice = tuple[str, str]  # solver, config
 def choices(paths: list[str]) -> dict[str, list[Choice]]:
     """By problem: the fastest config of each solver that is nearly as fast as the fastest."""
     found: dict[str, dict[str, tuple[float, str]]] = {}
-    for path in paths:
+    for path in (path for path in paths if path.endswith(".json")):
+        for key, choice in winners(path):
+            found[key] = {choice[0]: (1.0, choice[1])}
+    for path in (path for path in paths if not path.endswith(".json")):
         for line in map(json.loads, Path(path).read_text().splitlines()):
             if line["all"]:
                 config = min(line["all"], key=line["all"].__getitem__)
@@ -55,6 +61,19 @@ def choices(paths: list[str]) -> dict[str, list[Choice]]:
         key: [(name, config) for name, (us, config) in of.items() if us <= NEAR * min(of.values())[0]]
         for key, of in found.items()
     }
+
+
+def winners(path: str) -> list[tuple[str, Choice]]:
+    """What `make gpu-bench` measured of each problem."""
+    return [
+        (
+            dict(parse_problem(row["command"]).signatures)[row["direction"]].canonical.key(),
+            (row["bench"]["solver"], row["bench"]["config"]),
+        )
+        for rows in json.loads(Path(path).read_text())["lists"].values()
+        for row in rows
+        if row.get("bench", {}).get("config")
+    ]
 
 
 def sooner(source: Source) -> Source:
@@ -108,13 +127,27 @@ def times(signature: Signature, pairs: dict[Choice, dict[str, Draft]], target, s
     return {names[name]: timing.median_us for name, timing in found.items()}
 
 
+def shown(lines: list[dict]) -> None:
+    """Geometric means of the time as it is over the other one, by solver."""
+    ratios: dict[str, list[float]] = {}
+    for line in lines:
+        ratios.setdefault(line["solver"].partition("@")[0], []).append(line["as_it_is"] / line["sooner"])
+    for solver, each in sorted(ratios.items()):
+        mean = statistics.geometric_mean(each)
+        print(f"{solver}: {mean:.3f} times as fast sooner, least {min(each):.3f}, {len(each)} configs")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+")
+    parser.add_argument("--shown", action="store_true", help="only print the means of files that --out has written")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds on the device after which none is begun")
     parser.add_argument("--seconds", type=float, default=0.15, help="of timing, for each problem")
     parser.add_argument("--out", default="sooner.jsonl")
     args = parser.parse_args()
+    if args.shown:
+        shown([json.loads(line) for path in args.files for line in Path(path).read_text().splitlines()])
+        return 0
     target = cuda_target_of(0)
     found = {key: (parse_key(key).canonical, of) for key, of in choices(args.files).items()}
     all_drafts = {
@@ -132,7 +165,7 @@ def main() -> int:
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda source: CACHE.get_or_build(source, target), sources.values()))
     print(f"{len(sources)} sources compiled in {time.monotonic() - began:.1f} s", flush=True)
-    ratios: dict[str, list[float]] = {}
+    lines: list[dict] = []
     until = time.monotonic() + args.limit
     for key, of in all_drafts.items():
         if time.monotonic() > until:
@@ -146,14 +179,11 @@ def main() -> int:
             pair = [us.get((choice, kind)) for kind in ("as it is", "sooner")]
             if None in pair:
                 continue
-            ratios.setdefault(choice[0].partition("@")[0], []).append(pair[0] / pair[1])
+            lines.append({"key": key, "solver": choice[0], "config": choice[1], "as_it_is": pair[0], "sooner": pair[1]})
             print(f"{pair[0]:9.2f} us, sooner {pair[1]:9.2f}  {choice[0]:22} {key}", flush=True)
             with open(args.out, "a") as out:
-                line = {"key": key, "solver": choice[0], "config": choice[1], "as_it_is": pair[0], "sooner": pair[1]}
-                out.write(json.dumps(line) + "\n")
-    for solver, each in sorted(ratios.items()):
-        mean = statistics.geometric_mean(each)
-        print(f"{solver}: {mean:.3f} times as fast sooner, least {min(each):.3f}, {len(each)} configs")
+                out.write(json.dumps(lines[-1]) + "\n")
+    shown(lines)
     return 0
 
 

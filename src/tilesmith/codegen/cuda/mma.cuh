@@ -19,6 +19,15 @@ TS_MMA_DEVICE void wait_previous() {
 #endif
 }
 
+// The kernel behind may begin once every block has come here, and not only once one after the other has ended: its
+// blocks stand ready when this kernel's last ones leave. It pays for families whose blocks are small (first layers,
+// narrow groups, phases: 2-6 % in rows of calls) and costs others as much (`benchmarks/gpu/probes/sooner.py`).
+TS_MMA_DEVICE void launch_next() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // --- asynchronous copies: what lies beyond `valid` bytes becomes zero, and is not read ---
 template <int BYTES> TS_MMA_DEVICE void copy_async(u32 to, const void *from, int valid) {
   if constexpr (BYTES == 16)

@@ -55,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
   const int column = blockIdx.x % run.blocks_n * BLOCK_N, stride = gridDim.x / run.blocks_n;
   float *const biases = (float *)(memory + WEIGHTS);
+  launch_next();
   wait_previous();
   const Places places = places_of(run);
   Pack<Element, 4> units[LOADS];

@@ -7,6 +7,7 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   const Run run = TS_RUN;
   const int item = blockIdx.x * WIDTH + threadIdx.x % WIDTH, share = threadIdx.x / WIDTH;
   const bool wanted = item < run.blocks_m * QUADS;
+  launch_next();
   wait_previous();
   Quad sum = {};
 #pragma unroll 8

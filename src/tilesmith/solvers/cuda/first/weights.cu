@@ -46,6 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
       for (int e = 0; e < 4; e++) sums[i][j][e] = 0.0f;
+  launch_next();
   wait_previous();
   const Places places = places_of(run);
   Pack<Element, 4> units[LOADS];

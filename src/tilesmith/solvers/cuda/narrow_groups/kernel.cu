@@ -45,6 +45,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int column0 = part * TILES_N * 8, group0 = (block * SUPERS + super) * (BUNDLE_IN / GROUP_IN);
   if (threadIdx.x < 4) *(u32 *)(memory + ZERO + threadIdx.x * 4) = 0;
 
+  launch_next();
   wait_previous();
   const int first = share;
 #pragma unroll

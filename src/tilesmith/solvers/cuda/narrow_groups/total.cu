@@ -29,6 +29,7 @@ TS_MMA_DEVICE float exact(const Run &run, int k, int channel, int r, int s) {
 extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   __shared__ float gathered[8][32];
   const Run run = TS_RUN;
+  launch_next();
   wait_previous();
   const int lane = threadIdx.x, of_block = blockIdx.x / SUMS, at = blockIdx.x % SUMS;
   const int block = of_block / WARPS, warp = of_block % WARPS;

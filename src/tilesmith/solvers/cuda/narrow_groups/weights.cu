@@ -41,6 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const int stage = i / ((ALL - TILE) * (RESULT_BYTES / 16)), at = i % ((ALL - TILE) * (RESULT_BYTES / 16));
     shared_store16(base + stage * STAGE_BYTES + WINDOW_BYTES + TILE * RESULT_BYTES + at * 16, 0, 0, 0, 0);
   }
+  launch_next();
   wait_previous();
   const auto load = [&](int t, u32 to) {
     const Tile at = tile_at(run, t);
