@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 
@@ -104,13 +105,16 @@ def main() -> int:
                 show(f"{trait} {mode}", size, full)
     if given.out:
         found = {
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "command": " ".join(sys.argv),
             "target": given.target,
             "lists": given.lists or LISTS,
             "every": given.every,
             "traits": traits,
             "full": asdict(full),
         }
-        given.out.write_text(json.dumps(found | {name: asdict(size) for name, size in selected.items()}, indent=1))
+        found |= {name: asdict(size) for name, size in selected.items()}
+        given.out.write_text(json.dumps(found, indent=1) + "\n")
     largest = max(selected, key=lambda name: selected[name].loaded_bytes)
     ratio = selected[largest].loaded_bytes / full.loaded_bytes
     print(f"one trait and one mode leave at most {ratio:.1%} ({largest})")
