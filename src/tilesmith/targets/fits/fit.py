@@ -69,6 +69,7 @@ class TileFit:
     epilogue: Annotated[float, C, "Of a tile's results, beside their stores."]
     stored: Annotated[float, R, "Results stored through a tensor map or in rows."]
     scattered: Annotated[float, R, "Results stored from registers."]
+    alone: Annotated[float, SECONDS, "Of each result of the whole product, where rows of odd lengths are stored."]
     kept_sums: Annotated[float, R, "Partial sums stored."]
     reduce: Annotated[float, C, "Of the sum of a cluster."]
     sent: Annotated[float, R, "Bytes that the blocks of a cluster send one another."]

@@ -2,7 +2,7 @@
 
 By `benchmarks/fit.py` from gpu_deconv_h100.jsonl, gpu_odd_weights_h100.jsonl, gpu_grouped_fp32_h100.jsonl,
 gpu_grouped_halves_h100.jsonl, gpu_networks_gemm_llm_h100.jsonl: halo, halo_wrw, depthwise, depthwise_mma, narrow,
-mma, phases, wide_phases; the other parts are those of h200, scaled.
+mma, phases, wide_phases; from gpu_odd_rows_h100.jsonl: thin, wide_thin; the other parts are those of h200, scaled.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from tilesmith.targets.fits.fit import (
     MmaFit,
     NarrowFit,
     PhasesFit,
+    ThinFit,
+    WideThinFit,
 )
 from tilesmith.targets.fits.h200 import H200
 from tilesmith.targets.fits.scaling import scaled
@@ -82,6 +84,32 @@ H100_80GB_HBM3 = replace(
         second_kernel=2.149e-06,
         partial_bandwidth=0.664,
         partial=1.95e-08,
+    ),
+    thin=ThinFit(
+        bandwidth=(0.86, 0.97),
+        start=(5.656e-06, 6.362e-06),
+        norm=(3.018, 6.0),
+        rows_busy=(5.712, 10.46),
+        rows_wait=(42.0, 39.0),
+        rows_fetch=4.716,
+        filter=176.9,
+        weights_busy=(0.99, 0.63),
+        weights_wait=(2.791, 6.909),
+        slab_busy=(28.66, 22.0),
+        slab_wait=(0.0, 257.0),
+        partial_bytes=2664000000000.0,
+    ),
+    wide_thin=WideThinFit(
+        bandwidth=0.9744,
+        start=4.024e-06,
+        norm=1.491,
+        turn=0.7824,
+        product=0.2308,
+        column=4.992,
+        slab=54.91,
+        wait=(36.36, 25.43),
+        wait_slab=747.8,
+        filter=155.5,
     ),
     phases=PhasesFit(
         clock=0.95,

@@ -56,6 +56,8 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     else:
         cycles = max(cycles, loaded / ring * fit.latency if ring < loaded else fit.latency)
     computing, moving = (cycles + fit.start) / fit.clock, _dram_seconds(t, fit) * _streaming(t, fit)
+    if t.store == "LINES" and not t.even:  # parts of sectors, whatever memory would take for whole ones
+        moving = max(moving, fit.alone * form.layers * form.rows * form.cols)
     if split > 1 and v["split_k"] > 1:
         moving *= fit.both
     # The last tile's results leave when everything has been read.
