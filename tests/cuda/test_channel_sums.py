@@ -106,7 +106,7 @@ def test_rows_are_joined_and_folded():
 )
 def test_refusals_name_their_reason(signature, word):
     geometry = signature.canonical.geometry
-    verdict = refusal(SOLVER, features_of(geometry)) or SOLVER.applicable(geometry, H200)
+    verdict = refusal(SOLVER.features, features_of(geometry)) or SOLVER.applicable(geometry, H200)
     assert isinstance(verdict, Rejected)
     assert word in str(verdict), verdict
 

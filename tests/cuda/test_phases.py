@@ -122,7 +122,7 @@ def test_results_that_are_stored_at_once_are_aligned(signature):
 )
 def test_refusals_name_their_reason(signature, word):
     problem = signature.canonical.geometry
-    verdict = refusal(SOLVER, features_of(problem)) or SOLVER.applicable(problem, H200)
+    verdict = refusal(SOLVER.features, features_of(problem)) or SOLVER.applicable(problem, H200)
     assert isinstance(verdict, Rejected)
     assert word in str(verdict), verdict
 
