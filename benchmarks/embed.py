@@ -3,8 +3,9 @@
 python benchmarks/embed.py [--sanitize] [--full LIST...]
 
 The sizes are those of the shared library, code and constants (``size``: text and data). The full library has the
-problems of ``--full`` (default: all lists of benchmarks/problems; their kernels take minutes to compile) for this
-machine; the selected one has those of one element type and one mode among them, without the plain reference.
+problems of ``--full`` (default: the lists of benchmarks/problems that a descriptor can say, whose kernels take minutes
+to compile; none: no sizes) for this machine; the selected one has those of one element type and one mode among them,
+without the plain reference.
 ``--sanitize`` builds the library of 20 problems with AddressSanitizer and UBSan, then with ThreadSanitizer.
 """
 
@@ -28,7 +29,8 @@ from embedded import REAL, TARGET, built, linked, run
 from tilesmith.cli.main import run as command
 
 ROOT = Path(__file__).parents[1]
-LISTS = tuple(sorted(map(str, (ROOT / "benchmarks" / "problems").glob("*.txt"))))
+UNSAID = ("gemm_grouped",)  # a descriptor has no groups of rows: `embed` refuses the list, and names the problem
+LISTS = tuple(sorted(str(each) for each in (ROOT / "benchmarks" / "problems").glob("*.txt") if each.stem not in UNSAID))
 TRAIT, MODE = "bf16", "deconv"
 FLAGS = "-g1 -fno-sanitize-recover=all"
 
