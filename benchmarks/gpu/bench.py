@@ -58,7 +58,8 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="search and measure anew what is there")
     parser.add_argument(
         "--keep-searches", action="store_true",
-        help="take configs that another version's search found, if today's untuned choice is of the same solver",
+        help="take configs that another version's search found, if it had time enough and today's untuned choice is of "
+        "the same solver",
     )  # fmt: skip
     parser.add_argument("--passes", type=int, default=1, help="fresh processes that measure each problem")
     parser.add_argument("--sample", type=int, default=1, help="every n-th problem alone")
@@ -77,7 +78,8 @@ def main() -> int:
         {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
          "seconds": options.seconds, "external": not options.generated_only,
          "tune": None if options.again else results.search(name, text, direction),
-         "earlier": results.search(name, text, direction, any_version=True), "keep": options.keep_searches}
+         "earlier": results.search(name, text, direction, any_version=True),
+         "keep": options.keep_searches and not results.lacked_time(name, text, direction)}
         for name in options.lists or LISTS
         for text, direction, _ in listed(name)[:: options.sample]
         if options.again or not results.has(name, text, direction)
@@ -151,6 +153,7 @@ class Results:
         self._lock = threading.Lock()
         self._rows: dict[tuple[str, str, str], dict] = {}
         self._searches: dict[tuple[str, str, str], dict] = {}
+        self._cut_short: set[tuple[str, str, str]] = set()
         self._about: dict[str, object] = {}
         self._written = 0.0
         if path.exists():
@@ -158,6 +161,8 @@ class Results:
             self._searches = searches_of([path])
             for name, rows in held["lists"].items():
                 for row in rows:
+                    if tables.is_cut_short(row):
+                        self._cut_short.add((name, row["command"], row["direction"]))
                     if row.get("generator") == generator_digest("cuda"):  # others say nothing of today's kernels
                         self._rows[name, row["command"], row["direction"]] = row
             self._about = {name: held.get(name, "") for name in ABOUT} if self._rows else {}
@@ -167,6 +172,10 @@ class Results:
         """Whether a problem is measured, and its search, if it found less than the untuned choice, had time enough."""
         row = self._rows.get(problem, {})  # type: ignore[call-overload]
         return bool((row.get("bench") or {}).get("status") == "ok" and not tables.is_cut_short(row))
+
+    def lacked_time(self, *problem: str) -> bool:
+        """Whether the last search of a problem, of any version, ended with less than its untuned choice."""
+        return problem in self._cut_short
 
     def search(self, *problem: str, any_version: bool = False) -> dict | None:
         """What the search found for a problem that is there; of ``any_version`` of the generator, or else of another

@@ -232,7 +232,12 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     assert held["cudnn"] == "cuDNN 9"
     assert held["wall"] == [{"seconds": 20.0, "problems": 2, "devices": 4}]
     monkeypatch.setattr(gpu_bench, "generator_digest", lambda _: "another")
-    assert not gpu_bench.Results(path, "make gpu-bench").has("boo", command, direction)
+    other_version = gpu_bench.Results(path, "make gpu-bench")
+    assert not other_version.has("boo", command, direction)
+    assert not other_version.lacked_time("boo", command, direction)
+    held["lists"]["boo"][0]["tune"] = {"speedup": 0.8}
+    path.write_text(json.dumps(held))
+    assert gpu_bench.Results(path, "make gpu-bench").lacked_time("boo", command, direction)
 
 
 HAND = """
