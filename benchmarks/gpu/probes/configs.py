@@ -1,6 +1,6 @@
 """Configs of solvers on problems: compiled, checked on the device, and timed beside the libraries.
 
-    python benchmarks/gpu/probes/configs.py FILE.jsonl       prints what such a run has written
+    python benchmarks/gpu/probes/configs.py FILE.jsonl [--each]      prints what such a run has written
     python benchmarks/gpu/probes/configs.py PROBLEMS [--solver NAME ...] [--configs N] [--also CONFIG ...]
         [--hopeless N] [--seconds S] [--limit S] [--dtype NAME] [--every N] [--lock FILE] [--out FILE]
 
@@ -198,8 +198,11 @@ def compile_all(args: argparse.Namespace) -> None:
     print(f"{len(sources)} sources compiled in {time.monotonic() - began:.1f} s", flush=True)
 
 
-def summary(path: Path, rows: bool) -> None:
-    """The libraries' least time over ours, of the fastest config and of the one with the least estimate."""
+def summary(path: Path, rows: bool, each: bool = False) -> None:
+    """The libraries' least time over ours, of the fastest config and of the one with the least estimate.
+
+    ``each``: the fastest config of every solver too, and every way of the libraries.
+    """
     problems: dict[str, list[dict]] = {}
     for line in map(json.loads, path.read_text().splitlines() if path.exists() else []):
         problems.setdefault(line["key"], []).append(line)
@@ -215,6 +218,10 @@ def summary(path: Path, rows: bool) -> None:
         found.append((best / ours[fastest], best / ours[untuned]))
         if rows:
             print(f"{found[-1][0]:7.3f} {found[-1][1]:7.3f} {ours[fastest]:9.2f} us {fastest[0]:22} {key}")
+        if rows and each:
+            least = {line["solver"]: min(line["all"].values()) for line in lines if line["all"]}
+            for name, us in (*least.items(), *theirs.items()):
+                print(f"{'':16}{us:9.2f} us {name}")
     if found:
         tuned, untuned = (statistics.geometric_mean(each) for each in zip(*found, strict=True))
         print(f"{len(found)} problems, {sum(len(lines[0]['wrong']) for lines in problems.values())} wrong kernels: "
@@ -235,12 +242,13 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth problem alone")
     parser.add_argument("--lock", default="/tmp/gpu.lock", help="held while the device is used")
     parser.add_argument("--out", default="configs.jsonl")
+    parser.add_argument("--each", action="store_true", help="of FILE.jsonl, print every solver's best and every way")
     parser.add_argument("--start", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--at", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.problems.endswith(".jsonl"):
-        summary(Path(args.problems), True)
+        summary(Path(args.problems), True, args.each)
         return 0
     if args.start is not None:
         return work(args)

@@ -1,4 +1,4 @@
-"""What solvers are made of: configs, search spaces, verdicts, and bases (``solvers.contract`` is their contract)."""
+"""Configs, search spaces, verdicts and base classes of solvers; ``solvers.contract`` says what a solver has to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What decides the bytes of a binary beside its compiler: the text of its unit, the flags, and the kind of machine."""
+"""The compiler of each kind of target, and the text and flags that it is given."""
 
 from __future__ import annotations
 

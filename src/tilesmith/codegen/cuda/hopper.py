@@ -61,6 +61,12 @@ def product_text(
 """
 
 
+def mma_product_text(block_n: int, dtype: str) -> str:
+    """``product(sums, a, b, add)`` with A in registers, for kernels that have the prelude of ``mma.cuh``."""
+    text = product_text("product", block_n, dtype, False, False, loaded=True)
+    return text.replace("TS_DEVICE", "TS_MMA_DEVICE").replace("ts_u", "u")
+
+
 @lru_cache(maxsize=8)
 def product_widths(dtype: str) -> tuple[int, ...]:
     """The columns that products of ``dtype`` can have: multiples of 8, of int8 those of 16 beyond 32."""

@@ -209,7 +209,7 @@ class ThinFit:
 
 @dataclass(frozen=True)
 class WideThinFit:
-    """The same by warpgroups, of rows (``solvers/cuda/thin/wide.py``)."""
+    """Products with few channels whose filter warpgroups multiply, of rows alone (``solvers/cuda/thin/wide.py``)."""
 
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     start: Annotated[float, SECONDS, "Of the launch with its first rows."]

@@ -2,7 +2,8 @@
 
 By `benchmarks/fit.py` from gpu_deconv_h100.jsonl, gpu_odd_weights_h100.jsonl, gpu_grouped_fp32_h100.jsonl,
 gpu_grouped_halves_h100.jsonl, gpu_networks_gemm_llm_h100.jsonl: halo, halo_wrw, depthwise, depthwise_mma, narrow,
-mma, phases, wide_phases; from gpu_odd_rows_h100.jsonl: thin, wide_thin; the other parts are those of h200, scaled.
+mma, phases, wide_phases; from gpu_odd_rows_h100.jsonl: thin. The other parts are those of
+h200, scaled; its wide_thin comes from gpu_odd_rows_h100.jsonl too.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from tilesmith.targets.fits.fit import (
     NarrowFit,
     PhasesFit,
     ThinFit,
-    WideThinFit,
 )
 from tilesmith.targets.fits.h200 import H200
 from tilesmith.targets.fits.scaling import scaled
@@ -98,18 +98,6 @@ H100_80GB_HBM3 = replace(
         slab_busy=(28.66, 22.0),
         slab_wait=(0.0, 257.0),
         partial_bytes=2664000000000.0,
-    ),
-    wide_thin=WideThinFit(
-        bandwidth=0.9744,
-        start=4.024e-06,
-        norm=1.491,
-        turn=0.7824,
-        product=0.2308,
-        column=4.992,
-        slab=54.91,
-        wait=(36.36, 25.43),
-        wait_slab=747.8,
-        filter=155.5,
     ),
     phases=PhasesFit(
         clock=0.95,

@@ -7,6 +7,8 @@ a small kernel before the convolution looks for them (``beyond.cu``), and the co
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from tilesmith.codegen.cuda.mma import mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, unit
 from tilesmith.plan.records import Launch, Pointer, Source, Space
@@ -38,9 +40,21 @@ def share_beyond(form: Sm90Form) -> float:
     return lost / (base * len(offsets))
 
 
-def looks(form: Sm90Form) -> bool:
-    """Whether what is left out may be an Inf or NaN times zero, which the definition has."""
+def multiplies_padding(form: Sm90Form) -> bool:
+    """Whether the definition multiplies the zeros of the padding: an Inf or NaN that meets them alone counts."""
     return not form.halo
+
+
+class _Tile(Protocol):
+    @property
+    def form(self) -> Sm90Form: ...
+    @property
+    def left_out(self) -> float: ...
+
+
+def looks(t: _Tile) -> bool:
+    """Whether a kernel before the convolution has to look for Inf and NaN in what the tiles leave out."""
+    return t.left_out > 0 and multiplies_padding(t.form)
 
 
 def leaves_out(form: Sm90Form, target: CudaTarget) -> float:
@@ -48,7 +62,7 @@ def leaves_out(form: Sm90Form, target: CudaTarget) -> float:
     share = share_beyond(form)
     if share < _LEAST_SHARE or form.dtype not in HALVES or form.b_type != form.dtype:
         return 0.0
-    if not looks(form):
+    if not multiplies_padding(form):
         return share
     saved = 2 * form.products * share / target.bf16_flops
     return share if form.groups == 1 and form.channels % 8 == 0 and saved > 2 * LOOK_S else 0.0

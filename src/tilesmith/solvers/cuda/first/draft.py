@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.hopper import product_text
+from tilesmith.codegen.cuda.hopper import mma_product_text
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
@@ -38,7 +38,7 @@ def _source(t: FirstTile, arguments: tuple[Argument, ...]) -> Source:
         "WGMMA": t.wgmma, "BIAS": g.epilogue.bias, "CHANNELS_LAST": g.x.channels_last, "WHOLE": t.whole,
     }  # fmt: skip
     functions = activate(g.epilogue, "TS_MMA_DEVICE") + _unit_functions(t)
-    functions += _product_text(t) + template(_FOLDER, "wgmma") if t.wgmma else _NO_WGMMA
+    functions += mma_product_text(t.block_n, t.g.x.dtype) + template(_FOLDER, "wgmma") if t.wgmma else _NO_WGMMA
     header = Header(
         numbers, flags, {"Element": TYPES[g.x.dtype], "Out": TYPES[g.y.dtype]}, {"unit_taps": _words(t.units)},
         functions, arguments=arguments,
@@ -170,12 +170,6 @@ def _by_place(offsets: tuple[int, ...]) -> str:
 def _chosen(values: list[int], suffix: str) -> str:
     a, b, c, d = (f"{value}{suffix}" for value in values)
     return f"place < 2 ? (place == 0 ? {a} : {b}) : (place == 2 ? {c} : {d})"
-
-
-def _product_text(t: FirstTile) -> str:
-    """``product``: sums of 64 x BLOCK_N += 64 x 16 in registers times 16 x BLOCK_N in shared memory."""
-    text = product_text("product", t.block_n, t.g.x.dtype, False, False, loaded=True)
-    return text.replace("TS_DEVICE", "TS_MMA_DEVICE").replace("ts_u", "u")
 
 
 _NO_WGMMA = """TS_MMA_DEVICE void weights_written() {}

@@ -36,5 +36,5 @@ def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
     if min(form.channels, form.cols) < 16 and t.groups == 1:
         cycles *= fit.few_channels
     busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)
-    looking = LOOK_S if t.left_out and looks(form) else 0.0
+    looking = LOOK_S if looks(t) else 0.0
     return max(busy, moving) + fit.overlap * min(busy, moving) + looking

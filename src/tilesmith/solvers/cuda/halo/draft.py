@@ -34,14 +34,10 @@ def halo_draft(t: HaloTile) -> Draft:
     source = _kernel(t, arguments)
     launch = Launch(0, source.symbol, (t.grid, 1, 1), (*_maps(t), *passed(arguments)), (t.threads, 1, 1),
                     shared_bytes=t.shared_bytes, programmatic=True)  # fmt: skip
-    if not _looks(t):
+    if not looks(t):
         return Draft((source,), (launch,))
     looking, before = look(t.form, t.target, 1)
     return Draft((source, looking), (before, launch), workspace_bytes=look_bytes(t.form))
-
-
-def _looks(t: HaloTile) -> bool:
-    return t.left_out > 0 and looks(t.form)
 
 
 def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
@@ -58,7 +54,7 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
         },
         flags={
             "PINGPONG": t.pingpong, "RESIDENT": bool(v["resident"]), "A_BY_COLUMNS": form.b_columns,
-            "GROUPED": t.groups > 1, "LEAVES_OUT": t.left_out > 0, "LOOKS": _looks(t),
+            "GROUPED": t.groups > 1, "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t),
             "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "REPAIR": form.halo,
         },
         types={"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
@@ -85,7 +81,7 @@ def _arguments(t: HaloTile) -> tuple[Argument, ...]:
     )  # fmt: skip
     return (
         Argument("out", out, form.out), Argument("bias", f"const {out}", form.bias or form.out),
-        Argument("residual", f"const {out}", form.residual), *edge_pointers(form), beyond_argument(_looks(t)),
+        Argument("residual", f"const {out}", form.residual), *edge_pointers(form), beyond_argument(looks(t)),
         *integers(
             "int", tiles=t.tiles, tiles_m=t.tiles_m, tiles_w=tiles_w, tiles_h=tiles_h, rows=form.cols,
             channels=form.channels, **along("whd", corner=three(window.corner, 0)), **sizes,

@@ -44,7 +44,10 @@ def _reading(width: int, step: int, steps: int) -> tuple[int, float]:
 
 @lru_cache(maxsize=256)
 def _writing(width: int, size: int, step: int, across: int) -> tuple[int, float]:
-    """The same of ``across`` products of 8 columns of results of ``size`` bytes, for each of them."""
+    """Products of 8 columns that share a run, and the turns of each to write 16 rows of ``width`` results.
+
+    There are ``across`` such products; a result has ``size`` bytes. Otherwise as ``_reading``.
+    """
     pitch, found = step * width * size // 4, []
     for spread in (8, 4, 2, 1):
         run = min(spread, across) * size // 2

@@ -65,7 +65,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if v["split_k"] > 1:
         partial = t.partial_quads * 16 * v["split_k"]
         seconds += fit.second_kernel + partial / fit.partial_bytes
-    if t.left_out and looks(form):
+    if looks(t):
         seconds += LOOK_S
     exchanged = fit.exchanged * (form.transposed and not streams(form, t.target))
     return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])

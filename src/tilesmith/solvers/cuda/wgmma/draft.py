@@ -49,7 +49,7 @@ def tile_draft(t: Sm90Tile) -> Draft:
         0, source.symbol, (t.grid, 1, 1), (*_maps(t), *parameters), (t.threads, 1, 1),
         (v["cluster_k"] * v["cluster_m"], 1, 1), t.shared_bytes, programmatic=True,
     )  # fmt: skip
-    if _looks(t):
+    if looks(t):
         looking, before = look(t.form, t.target, 1)
         return Draft((source, looking), (before, launch), workspace_bytes=look_bytes(t.form))
     if v["split_k"] == 1:
@@ -58,10 +58,6 @@ def tile_draft(t: Sm90Tile) -> Draft:
     blocks = -(-t.partial_quads * sum_groups(v["split_k"]) // SUM_THREADS)
     step = Launch(1, adding.symbol, (blocks, 1, 1), parameters, (SUM_THREADS, 1, 1), programmatic=True)
     return Draft((source, adding), (launch, step), workspace_bytes=v["split_k"] * t.partial_quads * 16)
-
-
-def _looks(t: Sm90Tile) -> bool:
-    return t.left_out > 0 and looks(t.form)
 
 
 def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
@@ -83,7 +79,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
         "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
         "PROMOTED": form.promoted, "BLOCKWISE": form.blockwise, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
-        "LEAVES_OUT": t.left_out > 0, "LOOKS": _looks(t),
+        "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t),
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.
     taps = form.taps if form.kind != "gemm" else Taps()
@@ -97,9 +93,8 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         + touched(arguments) + residual_map(t.staged, "map_c"),
         maps=("map_a", "map_b", "map_c", "map_tail", *(("map_residual",) if t.staged else ())),
     )  # fmt: skip
-    parts = ("place", "factors", "kernel")
-    place, factors, kernel = (template(FOLDER, name) for name in parts)
-    text = scoped(place, shared_text("planes"), shared_text("edge"), factors, kernel)
+    place, factors, work, kernel = (template(FOLDER, name) for name in ("place", "factors", "work", "kernel"))
+    text = scoped(place, shared_text("planes"), shared_text("edge"), factors, work, kernel)
     groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
     tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
     return unit(f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text, header)
@@ -162,7 +157,7 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
         Argument("partial", sums, Pointer(Space.WORKSPACE) if slices > 1 else form.out),
         Argument("bias", "const float *" if form.scale else f"const {out}", form.bias or form.out),
         Argument("residual", f"const {out}", form.residual or form.out),
-        *edge_pointers(form), beyond_argument(_looks(t)), *_factors(form),
+        *edge_pointers(form), beyond_argument(looks(t)), *_factors(form),
         *((Argument("scale", "const float *", form.scale),) if form.scale else ()),
         Argument("alpha", "float", Real(form.alpha)), Argument("beta", "float", Real(form.beta)),
         *integers(
