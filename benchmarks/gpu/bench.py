@@ -1,13 +1,13 @@
 """`make gpu-bench`: tunes the problem lists on a GPU, measures them beside cuDNN and cuBLAS, writes the docs' tables.
 
     python benchmarks/gpu/bench.py [--time-limit SECONDS] [--tune-seconds S] [--passes N]
-        [--again | --keep-searches] [--generated-only] [LIST ...]
+        [--again | --keep-searches] [--generated-only] [--result NAME] [LIST ...]
 
 All lists of benchmarks/problems that are for GPUs, on every GPU of the machine at once, a process each
 (``bench_worker.py`` says what is done with a problem). The user database of the run is build/gpu-bench/.
 benchmarks/results/gpu_bench_<card>.json holds what is done after every few problems, so that a run that was stopped
-goes on; results of another generator are measured anew, and a search begins with what another's found, or another
-card's.
+goes on (``--result NAME``: gpu_bench_NAME.json, of lists whose tables have a page of their own). Results of another
+generator are measured anew, and a search begins with what another's found, or another card's.
 
 Each of the N passes measures every problem in fresh processes, because a library's own choice differs between
 processes. The tables show the median of our times, and the library's fastest.
@@ -63,6 +63,7 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("--passes", type=int, default=1, help="fresh processes that measure each problem")
     parser.add_argument("--sample", type=int, default=1, help="every n-th problem alone")
+    parser.add_argument("--result", default="", metavar="NAME", help="of the result file: gpu_bench_NAME.json")
     parser.add_argument("--generated-only", action="store_true", help="leave PyTorch's kernels out of every race")
     options = parser.parse_args()
     unknown = [name for name in options.lists if name not in LISTS]
@@ -73,7 +74,7 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     words = " ".join(sys.argv[1:])
     command = f"make gpu-bench ARGS='{words}'" if words else "make gpu-bench"
-    results = Results(tables.RESULTS / f"gpu_bench_{slug(cuda_devices()[0].name)}.json", command)
+    results = Results(tables.RESULTS / f"gpu_bench_{options.result or slug(cuda_devices()[0].name)}.json", command)
     todo = [
         {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
          "seconds": options.seconds, "external": not options.generated_only,

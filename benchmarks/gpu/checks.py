@@ -1,7 +1,7 @@
 """`make gpu-test`: everything that needs a GPU, on every GPU of the machine at once.
 
     python benchmarks/gpu/checks.py [--time-limit SECONDS] [--again] [--commands FILE...] [--max-gflop G]
-        [--count N] [--seed N] [--families NAME ...] [--result NAME] [--lock FILE] [PART ...]
+        [--count N] [--seed N] [--families NAME ...] [--watched NAME ...] [--result NAME] [--lock FILE] [PART ...]
 
 Parts: ``runtime`` (tensors of other libraries, streams, graphs, threads, devices, host time), a name of
 benchmarks/problems (each problem by the kernel that is predicted fastest; none may be left to the reference),
@@ -82,6 +82,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=COUNT, help=f"random problems (default: {COUNT})")
     parser.add_argument("--seed", type=int, default=SEED, help=f"of random problems (default: {SEED})")
     parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES, metavar="NAME", help="random ones")
+    parser.add_argument("--watched", nargs="+", default=[], metavar="NAME", help="solvers for the sanitizer")
     parser.add_argument("--result", default="", metavar="NAME", help="the summary's name in benchmarks/results")
     parser.add_argument("--lock", type=Path, metavar="FILE", help="held while devices are used")
     parser.add_argument("--compile-limit", type=float, default=float("inf"), help="seconds; what is left is left")
@@ -110,7 +111,8 @@ def main() -> int:
     state.wanted = {case.name for case in [*cases, *(case for row in drawn for case in row)]}
     todo = [case for case in cases if not state.has(case.name)]
     compiling = min(deadline, time.monotonic() + options.compile_limit)
-    watched = compile_watched(options.sample, state, target, compiling) if "sanitizer" in parts else []
+    solvers = tuple(options.watched)
+    watched = compile_watched(options.sample, state, target, compiling, solvers) if "sanitizer" in parts else []
     todo += compile_random(drawn, state, target, compiling)
     count = options.workers * len(cuda_devices())
     with locked(options.lock):
@@ -150,10 +152,13 @@ def compile_random(rows: list[list[Case]], state: State, target: CudaTarget, dea
     return sorted(found, key=lambda case: case.number)
 
 
-def compile_watched(every: int, state: State, target: CudaTarget, deadline: float) -> list[Case]:
+def compile_watched(
+    every: int, state: State, target: CudaTarget, deadline: float, solvers: tuple[str, ...]
+) -> list[Case]:
     """The cases of the sanitizer that are to be run, their kernels compiled."""
     keys = [signature.key() for signature in small_problems()]
-    cases = [*sanitizer_cases(on_all_cores("problems considered", candidates_of, keys, target, deadline))][::every]
+    found = on_all_cores("problems considered", candidates_of, keys, target, deadline)
+    cases = [*sanitizer_cases(each for each in found if not solvers or each[0].solver.startswith(solvers))][::every]
     state.wanted |= {case.name for case in cases}
     missing = [case for case in cases if not state.has(case.name)]
     kernels = list({(case.key, case.pick): replace(case, part="") for case in missing}.values())

@@ -1,6 +1,7 @@
 """Configs of solvers on problems: compiled, checked on the device, and timed beside the libraries.
 
     python benchmarks/gpu/probes/configs.py FILE.jsonl [--each]      prints what such a run has written
+    python benchmarks/gpu/probes/configs.py FILE.jsonl --before FILE ...     compares it with runs of earlier kernels
     python benchmarks/gpu/probes/configs.py PROBLEMS [--solver NAME ...] [--configs N] [--also CONFIG ...]
         [--hopeless N] [--seconds S] [--limit S] [--dtype NAME] [--every N] [--lock FILE] [--out FILE]
 
@@ -11,8 +12,9 @@ least estimate among those that the solver proposes or that are drawn, and each 
 all problems at once. Then, while FILE is locked, each is checked against the device's reference; those whose numbers
 are right are timed with the libraries' ways, interleaved, in rows of calls. Prints a line for each config (a star: the
 untuned choice over all solvers that were asked), one for each problem, and the geometric mean of the libraries' least
-time over ours. FILE of --out gets
-JSON lines that ``benchmarks/fit.py`` reads. A kernel that kills its process costs its problem alone.
+time over ours. FILE of --out gets JSON lines that ``benchmarks/fit.py`` reads. A kernel that kills its process costs
+its problem alone. --before compares times of the same problem, solver and config, the least of each where a FILE has
+several: those of the earlier kernels over those of FILE.jsonl.
 """
 
 from __future__ import annotations
@@ -20,12 +22,13 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import os
 import random
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -41,6 +44,7 @@ from tilesmith.errors import LaunchError, TilesmithError  # noqa: E402
 from tilesmith.measure.device_bench import DeviceBench  # noqa: E402
 from tilesmith.measure.device_oracle import device_oracle  # noqa: E402
 from tilesmith.plan.assemble import assemble  # noqa: E402
+from tilesmith.plan.records import Source  # noqa: E402
 from tilesmith.problems.keys import parse_key  # noqa: E402
 from tilesmith.problems.rewrite import Signature  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
@@ -180,22 +184,31 @@ def work(args: argparse.Namespace) -> int:
 
 
 def compile_all(args: argparse.Namespace) -> None:
-    target, began = cuda_target_of(0), time.monotonic()
+    target = cuda_target_of(0)
+    build_all(
+        (
+            source
+            for signature in problems_of(args.problems, args.dtype, args.every).values()
+            for candidate, config, _ in tried(signature, target, args.solver, args.configs, args.also, args.hopeless)
+            for source in candidate.solver.draft(candidate.geometry, config, target).sources
+        ),
+        target,
+    )
 
-    def build(source) -> None:
+
+def build_all(sources: Iterable[Source], target) -> None:
+    """Compile what is not compiled yet, on all cores."""
+    began, found = time.monotonic(), {source.text: source for source in sources}
+
+    def build(source: Source) -> None:
         try:
             CACHE.get_or_build(source, target)
         except TilesmithError as error:
             print(f"  does not compile: {error}"[:600], flush=True)
 
-    sources = {}
-    for signature in problems_of(args.problems, args.dtype, args.every).values():
-        for candidate, config, _ in tried(signature, target, args.solver, args.configs, args.also, args.hopeless):
-            for source in candidate.solver.draft(candidate.geometry, config, target).sources:
-                sources[source.text] = source
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(build, sources.values()))
-    print(f"{len(sources)} sources compiled in {time.monotonic() - began:.1f} s", flush=True)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        list(pool.map(build, found.values()))
+    print(f"{len(found)} sources compiled in {time.monotonic() - began:.1f} s", flush=True)
 
 
 def summary(path: Path, rows: bool, each: bool = False) -> None:
@@ -229,6 +242,33 @@ def summary(path: Path, rows: bool, each: bool = False) -> None:
               f"least {min(each[1] for each in found):.3f}")  # fmt: skip
 
 
+def times_of(paths: Sequence[Path]) -> dict[tuple[str, str, str], float]:
+    """The least microseconds of each problem, solver and config."""
+    found: dict[tuple[str, str, str], float] = {}
+    for line in (json.loads(text) for path in paths for text in path.read_text().splitlines()):
+        for config, us in line["all"].items():
+            name = (line["key"], line["solver"], config)
+            found[name] = min(us, found.get(name, us))
+    return found
+
+
+def compare(after: Path, before: Sequence[Path]) -> None:
+    """Each problem's fastest config, the time of the earlier kernel over that of the later one."""
+    new, old = times_of([after]), times_of(before)
+    problems: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for name in new.keys() & old.keys():
+        problems.setdefault(name[:2], []).append((new[name], old[name]))
+    for (key, solver), pairs in sorted(problems.items()):
+        earlier, later = min(old for _, old in pairs), min(new for new, _ in pairs)
+        print(f"{earlier / later:7.3f} {earlier:9.2f} us before, {later:9.2f} us  {solver} {key}")
+    if problems:
+        fastest = [min(old for _, old in each) / min(new for new, _ in each) for each in problems.values()]
+        every = [old / new for each in problems.values() for new, old in each]
+        print(f"before / after, geometric mean (least): fastest config {statistics.geometric_mean(fastest):.3f} "
+              f"({min(fastest):.3f}) on {len(fastest)} problems, each of {len(every)} configs "
+              f"{statistics.geometric_mean(every):.3f} ({min(every):.3f})")  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("problems")
@@ -242,11 +282,15 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth problem alone")
     parser.add_argument("--lock", default="/tmp/gpu.lock", help="held while the device is used")
     parser.add_argument("--out", default="configs.jsonl")
+    parser.add_argument("--before", nargs="+", default=[], type=Path, metavar="FILE", help="of the earlier kernels")
     parser.add_argument("--each", action="store_true", help="of FILE.jsonl, print every solver's best and every way")
     parser.add_argument("--start", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--at", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.problems.endswith(".jsonl") and args.before:
+        compare(Path(args.problems), args.before)
+        return 0
     if args.problems.endswith(".jsonl"):
         summary(Path(args.problems), True, args.each)
         return 0

@@ -16,26 +16,30 @@ import json
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "src")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[2] / "src")]
 from checks_worker import CACHE  # noqa: E402
+from configs import build_all  # noqa: E402
 from gpu_cases import listed  # noqa: E402
 
 from tilesmith.plan.assemble import assemble  # noqa: E402
+from tilesmith.plan.records import Source  # noqa: E402
 from tilesmith.problems.keys import parse_key  # noqa: E402
 from tilesmith.runtime.executable import Executable  # noqa: E402
 from tilesmith.solvers.cuda.row_groups.solver import RowGroupsSolver  # noqa: E402
-from tilesmith.solvers.solver import parse_config  # noqa: E402
-from tilesmith.targets.cuda import cuda_target  # noqa: E402
+from tilesmith.solvers.solver import Config, parse_config  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
+from tilesmith.targets.names import parse_target  # noqa: E402
 
 SOLVER = RowGroupsSolver()
 RIVALS = ("loop", "grouped_mm")
 ROUNDS = 7
+FIRST = "sm_90a:132:h200"  # of the first files, whose rows name no target
 
 
 def sizes_of(kind: str, rows: int, groups: int) -> np.ndarray:
@@ -52,6 +56,16 @@ def built(signature, config, target) -> Executable:
     made = [CACHE.get_or_build(source, target) for source in draft.sources]
     plan = assemble(draft, signature, SOLVER.name, str(config), target, [artifact.digest for artifact in made])
     return Executable(plan, [artifact.path for artifact in made])
+
+
+def configs_of(signature, count: int, target) -> list[Config]:
+    """The untuned config, and ``count`` others of the least estimate."""
+    return list(SOLVER.ranked(signature.geometry, target)[: count + 1])
+
+
+def sources_of(signature, count: int, target) -> Iterator[Source]:
+    for config in configs_of(signature, count, target):
+        yield from SOLVER.draft(signature.geometry, config, target).sources
 
 
 def timed(calls: dict, count: int) -> dict[str, float]:
@@ -97,7 +111,7 @@ def measured(signature, a, b, kind: str, target, configs: int) -> dict:
     calls = {"loop": loop, "grouped_mm": lambda: torch._grouped_mm(a, b, offs=on_device)}
     calls["grouped_mm"]()
     wrong = []
-    for config in SOLVER.ranked(signature.geometry, target)[: configs + 1]:
+    for config in configs_of(signature, configs, target):
         call = runner(built(signature, config, target))
         result.fill_(float("nan"))
         call()
@@ -107,19 +121,22 @@ def measured(signature, a, b, kind: str, target, configs: int) -> dict:
         else:
             wrong.append(str(config))
     count = 5 if signature.m * signature.n * signature.k < 4e11 else 2
-    return {"key": signature.key(), "kind": kind, "us": timed(calls, count), "wrong": wrong}
+    row = {"key": signature.key(), "target": target.name, "kind": kind}
+    return row | {"us": timed(calls, count), "wrong": wrong}
 
 
-def show(row: dict, target) -> list[tuple[float, float]]:
-    """Prints a line. Returns the rivals' times over those of today's untuned config, and over the fastest's."""
-    signature, us = parse_key(row["key"]), dict(row["us"])
+def show(row: dict) -> list[tuple[float, float]]:
+    """Prints a line. Returns the rivals' times over those of the untuned config (today's if it was timed), and over
+    the fastest's."""
+    signature, us, target = parse_key(row["key"]), dict(row["us"]), parse_target(row.get("target", FIRST))
     theirs = [us.pop(name) for name in RIVALS]
     space = SOLVER.search_space(signature.geometry, target)
     tried = {config: t for config, t in us.items() if space.contains(parse_config(config))}
     untuned = str(SOLVER.default_config(signature.geometry, target))
     # Bands change nothing where no group has so many tiles, and were not all timed there.
     alike = [config for config in tried if config.rpartition(" ")[0] == untuned.rpartition(" ")[0]]
-    ours = tried[untuned if untuned in tried else alike[0]]
+    first = next(iter(tried))  # the untuned config of the day on which they were timed
+    ours = tried[untuned if untuned in tried else next(iter(alike), first)]
     best = min(tried.values())
     print(f"{signature.groups:4} groups, {signature.m:6} rows, n {signature.n:5}, k {signature.k:5}, {row['kind']:6}: "
           f"untuned {ours:7.1f} us, {2e-6 * signature.m * signature.n * signature.k / ours:4.0f} TFLOP/s; over it "
@@ -137,20 +154,22 @@ def main() -> int:
     args = parser.parse_args()
     ratios = []
     if args.what.endswith(".jsonl"):
-        target = cuda_target("sm_90a", 132, "h200")
-        ratios = [show(json.loads(line), target) for line in Path(args.what).read_text().splitlines()]
+        ratios = [show(json.loads(line)) for line in Path(args.what).read_text().splitlines()]
     else:
         import torch
 
-        target, until = cuda_target_of(0), time.monotonic() + args.seconds
-        for _, _, signature in listed(args.what):
+        target = cuda_target_of(0)
+        signatures = [signature for _, _, signature in listed(args.what)]
+        build_all((source for each in signatures for source in sources_of(each, args.configs, target)), target)
+        until = time.monotonic() + args.seconds
+        for signature in signatures:
             shapes = signature.a_shape, signature.b_shape
             a, b = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for shape in shapes)
             for kind in ("even", "skewed") if time.monotonic() < until else ():
                 row = measured(signature, a, b, kind, target, args.configs)
                 with open(args.out, "a") as out:
                     out.write(json.dumps(row) + "\n")
-                ratios.append(show(row, target))
+                ratios.append(show(row))
             del a, b
     for name, each in zip(RIVALS, zip(*ratios, strict=True), strict=True):
         untuned, best = zip(*each, strict=True)

@@ -6,10 +6,10 @@
 
 What ``tilesmith gemm run PROBLEMS --against cublas,cutlass`` does for one product after the other is done here for all
 of them, step by step: our searches, while a process beside them compiles CUTLASS's kernels; the races among those; and
-both beside each other, in rows of calls and in single calls. Results are those of the laboratory (TILESMITH_LAB_DIR,
-where CUTLASS's kernels are kept, too), so a run that was stopped goes on, and ``tilesmith gemm perf`` shows them. FILE
-gets them as JSON, and what CUTLASS's kernels took each. A rival's kernel that kills its process costs its product's
-race alone.
+both beside each other, in rows of calls and in single calls. Products are dealt out to all GPUs of the machine; a
+product meets its rivals on one of them. Results are those of the laboratory (TILESMITH_LAB_DIR, where CUTLASS's kernels
+are kept, too), so a run that was stopped goes on, and ``tilesmith gemm perf`` shows them. FILE gets them as JSON. A
+rival's kernel that kills its process costs its product's race alone.
 """
 
 from __future__ import annotations
@@ -20,26 +20,30 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-sys.path[:0] = [str(ROOT / "src")]
+sys.path[:0] = [str(HERE.parent), str(ROOT / "src")]
+from workers import environment, keep_to_my_cores  # noqa: E402
 
 from tilesmith.compare.cutlass.rival import RIVAL as CUTLASS  # noqa: E402
 from tilesmith.compare.places import rivals_folder  # noqa: E402
-from tilesmith.compare.rival import Rival, Setting, TriedRival, Way, chosen_rivals  # noqa: E402
+from tilesmith.compare.rival import NOT_TUNED, Rival, Setting, TriedRival, Way, chosen_rivals  # noqa: E402
 from tilesmith.compare.trial import main as try_rival  # noqa: E402
+from tilesmith.errors import ArgumentError  # noqa: E402
 from tilesmith.lab.results import Result, Theirs, newest, read_results  # noqa: E402
-from tilesmith.lab.session import FAILURES, Session, place_of  # noqa: E402
+from tilesmith.lab.session import FAILURES, Place, Session, place_of  # noqa: E402
 from tilesmith.lab.tables import json_rows, line, text_table  # noqa: E402
 from tilesmith.lab.words import read_line, said, type_of  # noqa: E402
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
-from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
+from tilesmith.problems.rewrite import Signature  # noqa: E402
+from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
+from tilesmith.targets.target import Target  # noqa: E402
 from tilesmith.tune.process import Workers  # noqa: E402
 from tilesmith.tune.session import TuneResult  # noqa: E402
 
@@ -71,15 +75,26 @@ class Raced:
     def version(self) -> str:
         return self.rival.version()
 
-    def ways(self, setting: Setting) -> AbstractContextManager[Sequence[Way]]:
-        return self.rival.ways(setting)
+    def is_tuned(self, signature: Signature, target: Target) -> bool:
+        """``TunedRival``: a product whose race was left out is measured again after it."""
+        return not self._is_left(signature, target)
+
+    def _is_left(self, signature: Signature, target: Target) -> bool:
+        return isinstance(self.rival, TriedRival) and self.rival.needs_trial(signature.canonical, target)
+
+    @contextmanager
+    def ways(self, setting: Setting) -> Iterator[Sequence[Way]]:
+        with self.rival.ways(setting) as ways:
+            if not ways and self._is_left(setting.signature, setting.target):
+                raise ArgumentError(f"{NOT_TUNED}: its kernels had no time to race")
+            yield ways
 
 
 class Clock:
-    """Seconds since the start, before each line."""
+    """Seconds since the start, before each line; and ``who`` says it."""
 
-    def __init__(self, limit: float) -> None:
-        self.began, self.limit = time.monotonic(), limit
+    def __init__(self, limit: float, who: str = "") -> None:
+        self.began, self.limit, self._who = time.monotonic(), limit, who
 
     @property
     def late(self) -> bool:
@@ -90,7 +105,7 @@ class Clock:
         return share * self.limit - (time.monotonic() - self.began)
 
     def say(self, text: str) -> None:
-        print(f"{time.monotonic() - self.began:6.1f} s  {text}", flush=True)
+        print(f"{time.monotonic() - self.began:6.1f} s  {self._who}{text}", flush=True)
 
 
 def problems_of(name: str, types: list[str]) -> list[GemmSignature]:
@@ -116,11 +131,42 @@ def begin_build() -> subprocess.Popen[bytes]:
     return subprocess.Popen(words)
 
 
+def spread(problems: list[GemmSignature], place: Place, builds: bool, args: argparse.Namespace) -> int:
+    """A process for each device that works on a part of the products, and one that compiles for all of them."""
+    clock, count = Clock(args.limit), len(cuda_devices())
+    parts = [
+        subprocess.Popen([sys.executable, __file__, *sys.argv[1:], "--part", str(number)], stdin=subprocess.PIPE,
+                         env=environment(number, count) | {"WORKER_PARTS": str(count)})
+        for number in range(count)
+    ]  # fmt: skip
+    if builds:
+        begin_build().wait()
+        clock.say("CUTLASS's kernels are compiled")
+    for part in parts:
+        assert part.stdin is not None
+        part.stdin.close()  # its end says that all is compiled
+    for part in parts:
+        part.wait()
+    return finish(problems, place, clock, args)
+
+
+def finish(problems: list[GemmSignature], place: Place, clock: Clock, args: argparse.Namespace) -> int:
+    """Write and show what is known; returns how many products have no result."""
+    known = newest(read_results(), place.target.name)
+    rows = json_rows([known[key] for each in problems if (key := each.canonical.key()) in known])
+    args.out.write_text(json.dumps(rows, indent=1) + "\n")
+    if rows:
+        show(rows)
+    missing = len(Session(place).left(problems))
+    clock.say(f"{missing} of {len(problems)} products left; {args.out}")
+    return missing
+
+
 def race_all(problems: list[GemmSignature], rivals: list[TriedRival], clock: Clock) -> None:
     """Let each rival's kernels race for each product, in a process that is begun again after one that dies."""
     target = cuda_target_of(0)
     left = sum(rival.needs_trial(each.canonical, target) for each in problems for rival in rivals)
-    start, at = 0, rivals_folder() / "race.at"
+    start, at = 0, place_of_races()
     at.parent.mkdir(parents=True, exist_ok=True)
     clock.say(f"{left} races of rivals' kernels")
     while left and start < len(problems) and clock.left(RACES) > 0:
@@ -149,8 +195,13 @@ def race_all(problems: list[GemmSignature], rivals: list[TriedRival], clock: Clo
     at.unlink(missing_ok=True)
 
 
+def place_of_races() -> Path:
+    """The file that says which product's race is on, on this device."""
+    return rivals_folder() / f"race_{os.environ.get('CUDA_VISIBLE_DEVICES', '')}.at"
+
+
 def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: int, seconds: float) -> None:
-    target, at, clock = cuda_target_of(0), rivals_folder() / "race.at", Clock(seconds)
+    target, at, clock = cuda_target_of(0), place_of_races(), Clock(seconds)
     for number, each in enumerate(problems):
         for rival in rivals:
             if number >= start and not clock.late and rival.needs_trial(each.canonical, target):
@@ -188,12 +239,11 @@ def in_single_calls(result: Result) -> Result | None:
     return replace(result, time_us=result.single_us, roofline=0.0, rivals=rivals)
 
 
-def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival], args: argparse.Namespace) -> int:
-    """All steps; returns how many products have no result."""
-    clock = Clock(args.limit)
+def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival], args: argparse.Namespace) -> None:
+    """All steps of one device."""
+    clock = Clock(args.limit, f"GPU {args.part}: ")
     left = session.left(problems)
     clock.say(f"{len(left)} of {len(problems)} products on {session.place.target.name}")
-    builder = begin_build() if CUTLASS in tried else None
     searches: dict[str, TuneResult] = {}
     with Workers() as workers:
         for each in left:
@@ -209,8 +259,7 @@ def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival
                 continue
             us = found.record.time_us
             clock.say(f"{said(each)}: {found.new_trials} configs in {found.seconds:.1f} s, {us:.1f} us")
-    if builder is not None:
-        builder.wait()
+    sys.stdin.read()  # until all rivals are compiled
     race_all(left, tried, clock)
     for each in left:
         if clock.late or each.canonical.key() not in searches:
@@ -219,14 +268,6 @@ def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival
             clock.say(line(session.measure(each, searches[each.canonical.key()])))
         except FAILURES as error:
             clock.say(f"{said(each)}: {error}")
-    known = newest(read_results(), session.place.target.name)
-    rows = json_rows([known[key] for each in problems if (key := each.canonical.key()) in known])
-    args.out.write_text(json.dumps(rows, indent=1) + "\n")
-    if rows:
-        show(rows)
-    missing = len(session.left(problems))
-    clock.say(f"{missing} of {len(problems)} products left; {args.out}")
-    return missing
 
 
 def main() -> int:
@@ -239,6 +280,7 @@ def main() -> int:
     parser.add_argument("--build-seconds", type=float, default=150.0, help="of compiling CUTLASS's kernels")
     parser.add_argument("--limit", type=float, default=280.0, help="seconds after which nothing is begun")
     parser.add_argument("--out", type=Path, default=Path("sizes.json"))
+    parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=("build", "race"), help=argparse.SUPPRESS)
     parser.add_argument("--race", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
@@ -247,6 +289,9 @@ def main() -> int:
         show(json.loads(Path(args.problems).read_text()))
         return 0
     problems, target = problems_of(args.problems, args.types), cuda_target_of(0)
+    if args.part is not None:
+        keep_to_my_cores()
+        problems = problems[args.part :: int(os.environ["WORKER_PARTS"])]
     rivals = chosen_rivals([args.against], target, tried=True)
     tried = [rival for rival in rivals if isinstance(rival, TriedRival)]
     if args.step == "build":
@@ -257,8 +302,10 @@ def main() -> int:
         race_step(problems, tried, args.start, args.race)
         return 0
     place = place_of("cuda", None, [Raced(rival) for rival in rivals])
-    session = Session(place, None, args.tune_seconds, bench_seconds=args.seconds)
-    return 1 if work(problems, session, tried, args) else 0
+    if args.part is None:
+        return 1 if spread(problems, place, CUTLASS in tried, args) else 0
+    work(problems, Session(place, None, args.tune_seconds, bench_seconds=args.seconds), tried, args)
+    return 0
 
 
 if __name__ == "__main__":
