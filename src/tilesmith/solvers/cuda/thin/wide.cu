@@ -39,27 +39,34 @@ template <int EACH, int COUNT, int SPREAD> struct Runs {
 typedef Runs<4, STEPS, SPREAD_K> RunsK;
 typedef Runs<2, TILES, SPREAD_N> RunsN;
 
-// The filter as products read it, with zeros beyond its edges, read in the order in which it lies.
+// The filter as products read it, with zeros beyond its edges. A thread brings four neighbours of k of a column, which
+// one lane has of one product; BATCH of them are under way.
 TS_MMA_DEVICE void fill(unsigned char *memory, const Element *b, i64 b_row, i64 b_column) {
-  constexpr int ALL = STEPS * 16 * COLUMNS, LOADS = (ALL + WARPS * 32 - 1) / (WARPS * 32), BATCH = 8;
+  constexpr int QUADS = STEPS * 4, ALL = QUADS * COLUMNS, EACH = (ALL + WARPS * 32 - 1) / (WARPS * 32), BATCH = 8;
 #pragma unroll 1
-  for (int load = 0; load < LOADS; load += BATCH) {
-    Element v[BATCH];
+  for (int first = 0; first < EACH; first += BATCH) {
+    Element v[BATCH][4];
     int to[BATCH];
 #pragma unroll
     for (int l = 0; l < BATCH; l++) {
-      const int i = (load + l) * (WARPS * 32) + threadIdx.x;
-      const int n = BY_COLUMNS ? i % COLUMNS : i / (STEPS * 16), k = BY_COLUMNS ? i / COLUMNS : i % (STEPS * 16);
-      v[l] = {};
-      if (n < N && k < K) v[l] = b[k * b_row + n * b_column];
+      const int i = (first + l) * (WARPS * 32) + threadIdx.x; // neighbouring lanes read neighbours in memory
+      const int n = BY_COLUMNS ? i % COLUMNS : i / QUADS, k = (BY_COLUMNS ? i / COLUMNS : i % QUADS) * 4;
+      const Element *const from = b + k * b_row + n * b_column;
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        v[l][e] = {};
+        if (i < ALL && n < N && k + e < K) v[l][e] = from[e * b_row];
+      }
       int step, lane_k, in_k, tile, lane_n, in_n;
       RunsK::find(k, step, lane_k, in_k), RunsN::find(n, tile, lane_n, in_n);
-      to[l] = (step * 2 + in_k / 2) * (COLUMNS * 16) + (tile * 8 + lane_n * 2 + in_n) * 16 + (lane_k * 2 + in_k % 2) * 2;
-      if (i >= ALL) to[l] = -1;
+      to[l] = i < ALL ? step * (COLUMNS * 32) + (tile * 8 + lane_n * 2 + in_n) * 16 + lane_k * 4 : -1;
     }
 #pragma unroll
     for (int l = 0; l < BATCH; l++)
-      if (to[l] >= 0) *(Element *)(memory + to[l]) = v[l];
+      if (to[l] >= 0) {
+        *(Pack<Element, 2> *)(memory + to[l]) = {{v[l][0], v[l][1]}};
+        *(Pack<Element, 2> *)(memory + to[l] + COLUMNS * 16) = {{v[l][2], v[l][3]}};
+      }
   }
 }
 
