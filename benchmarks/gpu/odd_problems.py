@@ -202,6 +202,8 @@ def wide_problems():
         yield c((1, 7, 8, 12, 16), (32, 2, 3, 2, 16), mode, "NDHWC", padding=(0, 1, 1), stride=(2, 1, 2))
         yield c((3, 50, 64), (72, 5, 64), mode, "NWC", padding=3, dilation=2, stride=2)
         yield c((2, 12, 12, 64), (64, 4, 4, 64), mode, padding=1, stride=2)
+    # Large enough that planes are left out forward, too, where a kernel looks at the filter before.
+    yield c((1, 1, 51, 51, 256), (256, 3, 3, 3, 256), "fwd", "NDHWC", padding=1)
     yield c((2, 9, 37, 24), (72, 3, 3, 24), "wrw")
     yield c((2, 20, 19, 64), (136, 5, 7, 64), "wrw", padding=(2, 3))
     yield c((3, 21, 12, 40), (16, 7, 1, 40), "wrw", padding=(3, 0), dilation=(2, 1))

@@ -180,6 +180,10 @@ static void emulated_pixels(ts_u32 to, const ts_map *map, ts_u32 barrier, int ch
 }
 TS_DEVICE void ts_load_pixels4(ts_u32 to, const ts_map *m, ts_u32 b, int c, int w, int h, int n, ts_u32 tap) { int at[] = {w, h, n}; emulated_pixels(to, m, b, c, at, tap); }
 TS_DEVICE void ts_load_pixels5(ts_u32 to, const ts_map *m, ts_u32 b, int c, int w, int h, int d, int n, ts_u32 tap) { int at[] = {w, h, d, n}; emulated_pixels(to, m, b, c, at, tap); }
+TS_DEVICE void ts_store_run(void *to, ts_u32 from, ts_u32 bytes) {
+  if ((unsigned long)to % 16 || from % 16 || bytes % 16) abort();
+  memcpy(to, emulated_shared + from, bytes);
+}
 TS_DEVICE void ts_store_commit() {}
 template <int N> TS_DEVICE void ts_store_wait_read() {}
 TS_DEVICE void ts_store_wait() {}

@@ -61,7 +61,7 @@ def named(value):
 @pytest.mark.parametrize(("solver", "target", "signature", "wanted", "leaves_out"), CASES, ids=named)
 def test_numbers(solver, target, signature, wanted, leaves_out, emulating, monkeypatch):
     """Forward looks at the filter, however few products it leaves out."""
-    monkeypatch.setattr(planes, "LOOK_S", 0.0)
+    monkeypatch.setattr(planes, "look_seconds", lambda _target: 0.0)
     signature = signature.canonical
     g = signature.geometry
     assert solver.applicable(g, target) == Accepted()

@@ -68,6 +68,17 @@ WIDE_CASES = [
     (gemm(300, 255, 256), config(4, 16, 2, 1)),
     (gemm(250, 65, 31, "fp16", c_dtype="fp32"), config(12, 16, 2, 1)),
 ]
+# On three SMs warps have several slabs, the last of which ends inside 16 bytes: stages are filled again where results
+# left, by copies of either kind.
+WIDE_TURNS = [
+    (gemm(1205, 127, 63), config(4, 16, 1, 1)),
+    (gemm(1205, 127, 63, "fp16"), config(4, 16, 2, 1)),
+    (gemm(1201, 64, 63), config(4, 16, 3, 1)),
+    (gemm(1201, 33, 64), config(4, 16, 2, 1)),
+    (gemm(1001, 40, 72, trans_b=True), config(4, 16, 1, 1)),
+    (gemm(901, 35, 33, c_dtype="fp32", trans_b=True, epilogue=BIASED), config(4, 16, 2, 1)),
+    (conv("fwd", 17, 33), config(4, 16, 6, 1)),
+]
 
 
 def named(value):
@@ -84,11 +95,16 @@ def test_numbers_of_warpgroups(signature, chosen, emulating):
     check(WIDE, signature.canonical, chosen, emulating)
 
 
-def check(solver, signature, chosen, emulating):
+@pytest.mark.parametrize(("signature", "chosen"), WIDE_TURNS, ids=named)
+def test_numbers_of_stages_that_are_filled_again(signature, chosen, emulating):
+    check(WIDE, signature.canonical, chosen, emulating, cuda_target("sm_90a", 3))
+
+
+def check(solver, signature, chosen, emulating, target=H200):
     geometry = rewrites(signature)[-1].signature.geometry
-    assert solver.applicable(geometry, H200) == Accepted()
-    assert solver.search_space(geometry, H200).contains(chosen)
-    made = executable(signature, solver.draft(geometry, chosen, H200), emulating)
+    assert solver.applicable(geometry, target) == Accepted()
+    assert solver.search_space(geometry, target).contains(chosen)
+    made = executable(signature, solver.draft(geometry, chosen, target), emulating, target)
     values = sample_args(signature)
     cases = [values, *((*values[:i], planted_copy(values[i], (np.nan, np.inf), i), *values[i + 1 :]) for i in (0, 1))]
     with np.errstate(all="ignore"):

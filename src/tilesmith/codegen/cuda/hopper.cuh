@@ -152,6 +152,10 @@ TS_DEVICE void ts_store4(const ts_map *map, ts_u32 from, int x, int y, int z, in
                "r"(from), "r"(x), "r"(y), "r"(z), "r"(w)
                : "memory");
 }
+// Bytes of shared memory, a multiple of 16, to memory that begins at a multiple of 16.
+TS_DEVICE void ts_store_run(void *to, ts_u32 from, ts_u32 bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+}
 TS_DEVICE void ts_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 // Waits until all but the last N groups of stores have read their shared memory.
 template <int N> TS_DEVICE void ts_store_wait_read() {

@@ -86,6 +86,7 @@ class TileFit:
     reread: Annotated[float, SHARE, "What it costs when several tiles read bytes of the larger operand."]
     overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
     second_kernel: Annotated[float, SECONDS, "Of one more launch."]
+    look: Annotated[float, SECONDS, "Of a launch before the kernel that looks at a filter's planes."]
     partial_bytes: Annotated[float, RATE, "Partial sums written and read through L2."]
     exchanged: Annotated[float, SHARE, "Of the time, what exchanging rows and columns costs."]
     kept: Annotated[float, SHARE, "Of the time, what columns that stay in shared memory save."]

@@ -15,9 +15,9 @@ from tilesmith.plan.records import Launch, Pointer, Source, Space
 from tilesmith.solvers.cuda.common.dense import HALVES
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled, Window
 from tilesmith.solvers.cuda.common.sm90 import shared_text
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
-LOOK_S = 3e-6  # a launch that reads the filter once
 _LEAST_SHARE = 1 / 64
 _EXPONENTS = {"bf16": 0x7F80, "fp16": 0x7C00}
 _THREADS = 128
@@ -57,6 +57,11 @@ def looks(t: _Tile) -> bool:
     return t.left_out > 0 and multiplies_padding(t.form)
 
 
+def look_seconds(target: CudaTarget) -> float:
+    """The launch that reads the filter once."""
+    return fit_of(target).tile.look
+
+
 def leaves_out(form: Sm90Form, target: CudaTarget) -> float:
     """The share of products that is left out: none where that is not worth it."""
     share = share_beyond(form)
@@ -65,7 +70,7 @@ def leaves_out(form: Sm90Form, target: CudaTarget) -> float:
     if not multiplies_padding(form):
         return share
     saved = 2 * form.products * share / target.bf16_flops
-    return share if form.groups == 1 and form.channels % 8 == 0 and saved > 2 * LOOK_S else 0.0
+    return share if form.groups == 1 and form.channels % 8 == 0 and saved > 2 * look_seconds(target) else 0.0
 
 
 def look_bytes(form: Sm90Form) -> int:

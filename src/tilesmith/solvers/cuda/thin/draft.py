@@ -60,7 +60,7 @@ def _source(t: ThinTile, part: str, arguments: tuple[Argument, ...]) -> Source:
             "SLAB": t.slab, "WARPS": t.warps, "STAGES": t.stages, "STAGE": t.stage_bytes,
             "MIN_BLOCKS": t.value["blocks_per_sm"], "SHARED_BYTES": t.shared_bytes,
         }  # fmt: skip
-        functions += template(_FOLDER, "slabs")
+        functions += template(_FOLDER, "slabs") + (template(_FOLDER, "bulk") if isinstance(t, WideTile) else "")
         tile += f"r{t.slab}w{t.warps}s{t.stages}"
     types = {"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]}
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)

@@ -29,12 +29,12 @@ TS_MMA_DEVICE void load_slab(unsigned char *memory, int to, const Element *from,
                      smaller(larger(left - chunk * 16, 0), 16));
   }
 }
-template <int WIDTH, int PAD>
+template <int WIDTH, int PAD, int AT_ONCE = 64>
 TS_MMA_DEVICE void store_slab(Out *to, const unsigned char *staged, i64 slab, i64 rows, int lane) {
   constexpr int ROW = WIDTH * sizeof(Out), COUNT = SLAB * ROW / 16, EACH = 16 / sizeof(Out);
   const int left = bytes_left<ROW>(slab, rows);
   unsigned char *const first = (unsigned char *)to + slab * (SLAB * ROW);
-#pragma unroll
+#pragma unroll AT_ONCE
   for (int i = 0; i < COUNT; i += 32) {
     const int chunk = i + lane;
     if (i + 32 <= COUNT || chunk < COUNT) {

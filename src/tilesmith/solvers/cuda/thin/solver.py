@@ -59,7 +59,7 @@ class WgmmaThinSolver(MmaThinSolver):
     axes = (
         Axis("warps", (4, 8, 12, 16), "Warps of a block, each with a ring of its own."),
         Axis("stage_rows", (16, 32), "Rows of a stage of a ring."),
-        *AXES[2:3],
+        Axis("stages", (1, 2, 3, 4, 6), "Stages of each ring."),
         Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),
     )
     of = WideTile

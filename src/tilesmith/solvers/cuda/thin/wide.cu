@@ -4,10 +4,13 @@ namespace @SYM@_scope {
 constexpr int STEPS = (K + 15) / 16, TILES = (N + 7) / 8, PARTS = SLAB / 16, COLUMNS = TILES * 8;
 // Two matrices of 8 k for each step, of columns of 16 bytes.
 constexpr int FILTER = STEPS * COLUMNS * 32, BIASES = (COLUMNS * 4 + 127) / 128 * 128;
-constexpr int RING = FILTER + BIASES, PITCH_A = K + PAD_A, PITCH_OUT = N + PAD_OUT;
-static_assert(STAGE == bytes_of_slab<Element, K, PAD_A>(), "a stage is a slab");
-constexpr int STAGED = RING + WARPS * STAGES * STAGE + 128; // reads go beyond a row, as far as whole products do
-static_assert(STAGED + WARPS * bytes_of_slab<Out, N, PAD_OUT>() == SHARED_BYTES, "slabs of results lie at the end");
+constexpr int BARRIERS = FILTER + BIASES, RING = BARRIERS + (WARPS * STAGES * 8 + 127) / 128 * 128;
+constexpr int PITCH_A = K + PAD_A, PITCH_OUT = N + PAD_OUT;
+// Results take the place of the rows that they come from. Reads go beyond a row, as far as whole products do.
+constexpr int READ = bytes_of_slab<Element, K, PAD_A>(), WRITTEN = bytes_of_slab<Out, N, PAD_OUT>();
+static_assert(STAGE == (READ > WRITTEN ? READ : WRITTEN), "a stage is a slab, of either kind");
+constexpr int OWN = STAGES * STAGE + 64;
+static_assert(RING + WARPS * OWN == SHARED_BYTES, "as counted");
 static_assert(WARPS % 4 == 0, "whole warpgroups");
 // A product's rows are any 16 rows, the same in sums: where a width is odd, a lane takes an even row and the next.
 constexpr int HALF_STEP = ROW_STEP == 2 ? 1 : 8;
@@ -39,27 +42,34 @@ template <int EACH, int COUNT, int SPREAD> struct Runs {
 typedef Runs<4, STEPS, SPREAD_K> RunsK;
 typedef Runs<2, TILES, SPREAD_N> RunsN;
 
-// The filter as products read it, with zeros beyond its edges, read in the order in which it lies.
+// The filter as products read it, with zeros beyond its edges. A thread brings four neighbours of k of a column, which
+// one lane has of one product; BATCH of them are under way.
 TS_MMA_DEVICE void fill(unsigned char *memory, const Element *b, i64 b_row, i64 b_column) {
-  constexpr int ALL = STEPS * 16 * COLUMNS, LOADS = (ALL + WARPS * 32 - 1) / (WARPS * 32), BATCH = 8;
+  constexpr int QUADS = STEPS * 4, ALL = QUADS * COLUMNS, EACH = (ALL + WARPS * 32 - 1) / (WARPS * 32), BATCH = 8;
 #pragma unroll 1
-  for (int load = 0; load < LOADS; load += BATCH) {
-    Element v[BATCH];
+  for (int first = 0; first < EACH; first += BATCH) {
+    Element v[BATCH][4];
     int to[BATCH];
 #pragma unroll
     for (int l = 0; l < BATCH; l++) {
-      const int i = (load + l) * (WARPS * 32) + threadIdx.x;
-      const int n = BY_COLUMNS ? i % COLUMNS : i / (STEPS * 16), k = BY_COLUMNS ? i / COLUMNS : i % (STEPS * 16);
-      v[l] = {};
-      if (n < N && k < K) v[l] = b[k * b_row + n * b_column];
+      const int i = (first + l) * (WARPS * 32) + threadIdx.x; // neighbouring lanes read neighbours in memory
+      const int n = BY_COLUMNS ? i % COLUMNS : i / QUADS, k = (BY_COLUMNS ? i / COLUMNS : i % QUADS) * 4;
+      const Element *const from = b + k * b_row + n * b_column;
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        v[l][e] = {};
+        if (i < ALL && n < N && k + e < K) v[l][e] = from[e * b_row];
+      }
       int step, lane_k, in_k, tile, lane_n, in_n;
       RunsK::find(k, step, lane_k, in_k), RunsN::find(n, tile, lane_n, in_n);
-      to[l] = (step * 2 + in_k / 2) * (COLUMNS * 16) + (tile * 8 + lane_n * 2 + in_n) * 16 + (lane_k * 2 + in_k % 2) * 2;
-      if (i >= ALL) to[l] = -1;
+      to[l] = i < ALL ? step * (COLUMNS * 32) + (tile * 8 + lane_n * 2 + in_n) * 16 + lane_k * 4 : -1;
     }
 #pragma unroll
     for (int l = 0; l < BATCH; l++)
-      if (to[l] >= 0) *(Element *)(memory + to[l]) = v[l];
+      if (to[l] >= 0) {
+        *(Pack<Element, 2> *)(memory + to[l]) = {{v[l][0], v[l][1]}};
+        *(Pack<Element, 2> *)(memory + to[l] + COLUMNS * 16) = {{v[l][2], v[l][3]}};
+      }
   }
 }
 
@@ -141,19 +151,38 @@ template <bool ODD> TS_MMA_DEVICE void store_run(Out *to, const Pack<Out, 2> (&v
   }
 }
 
+// The warp's slab of that number, into one of its stages: rows without gaps come in one piece.
+TS_MMA_DEVICE void load_stage(unsigned char *memory, int ring, u32 barriers, int stage, const Element *a, int slab, i64 rows,
+                              int lane) {
+  if (PAD_A) {
+    load_slab<32, K, PAD_A>(memory, ring + stage * STAGE, a, slab, rows, lane);
+    copy_commit();
+  } else {
+    load_piece<K>(memory, ring + stage * STAGE, a, slab, rows, lane, barriers + stage * 8);
+  }
+}
+// The stage, whose results were stored, is free. A load of rows without gaps is not ordered behind what the warp read.
+TS_MMA_DEVICE void free_stage(int lane) {
+  if (!PAD_OUT && lane == 0) bulk_wait_read();
+  if (PAD_OUT && !PAD_A) bulk_fence();
+  __syncwarp();
+}
+
 // Every warp brings and stores slabs of its own; the four warps of a group multiply together, 16 rows each.
 extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
   extern __shared__ __align__(128) unsigned char memory[];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
-  const i64 slabs = (rows + SLAB - 1) / SLAB, stride = (i64)gridDim.x * WARPS;
-  const i64 first = (i64)blockIdx.x * WARPS + warp;
-  const int stages = RING + warp * STAGES * STAGE;
+  const int slabs = (int)((rows + SLAB - 1) / SLAB), stride = gridDim.x * WARPS, first = blockIdx.x * WARPS + warp;
+  const int ring = RING + warp * OWN;
+  const u32 barriers = shared_address(memory) + BARRIERS + warp * STAGES * 8;
+  if (!PAD_A && lane == 0) {
+    for (int s = 0; s < STAGES; s++) barrier_init(barriers + s * 8);
+    barrier_init_done();
+  }
+  __syncwarp();
   wait_previous();
 #pragma unroll
-  for (int s = 0; s < STAGES - 1; s++) {
-    load_slab<32, K, PAD_A>(memory, stages + s * STAGE, a, first + s * stride, rows, lane);
-    copy_commit();
-  }
+  for (int s = 0; s < STAGES; s++) load_stage(memory, ring, barriers, s, a, first + s * stride, rows, lane);
   fill(memory, b, b_row, b_column);
   float *const biases = (float *)(memory + FILTER);
   for (int i = threadIdx.x; BIAS && i < COLUMNS; i += WARPS * 32) biases[i] = i < N ? widened(bias[i]) : 0.0f;
@@ -161,21 +190,20 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
   __syncthreads();
 
   const u64 filter = (u64)(128 >> 4) << 32 | (u64)COLUMNS << 16 | (u64)((shared_address(memory) & 0x3ffff) >> 4);
-  unsigned char *const staged = memory + STAGED + warp * bytes_of_slab<Out, N, PAD_OUT>();
   const float factor = (float)alpha;
 
   int now = 0;
+  u32 phase = 0;
   // The warps of a group leave the loop together; what has no slab is computed in vain.
 #pragma unroll 1
-  for (i64 slab = first; slab - warp % 4 < slabs; slab += stride) {
-    const int ahead = now == 0 ? STAGES - 1 : now - 1;
-    load_slab<32, K, PAD_A>(memory, stages + ahead * STAGE, a, slab + (STAGES - 1) * stride, rows, lane);
-    copy_commit();
-    copy_wait<STAGES - 1>();
+  for (int slab = first; slab - warp % 4 < slabs; slab += stride) {
+    if (PAD_A) copy_wait<STAGES == 1 ? 0 : STAGES - 2>(); // the stage behind is not asked for yet
+    else if (slab < slabs) barrier_wait(barriers + now * 8, phase);
     __syncwarp();
     float sums[PARTS][TILES * 4];
     u32 f[2][AT_ONCE][4];
-    const unsigned char *const from = memory + stages + now * STAGE + group * ROW_STEP * PITCH_A * 2;
+    unsigned char *const staged = memory + ring + now * STAGE;
+    const unsigned char *const from = staged + group * ROW_STEP * PITCH_A * 2;
 #pragma unroll
     for (int i = 0; i < PARTS * ROUNDS; i++) {
       u32(&mine)[AT_ONCE][4] = f[i % 2];
@@ -190,8 +218,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
         if (s0 + s < STEPS) product(sums[part], mine[s], filter + (u64)((s0 + s) * COLUMNS * 2), s0 + s > 0);
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     }
-    now = now + 1 == STAGES ? 0 : now + 1;
+    if (STAGES > 1 && slab != first) { // while products run, the stage before is filled again
+      free_stage(lane);
+      load_stage(memory, ring, barriers, now == 0 ? STAGES - 1 : now - 1, a, slab + (STAGES - 1) * stride, rows, lane);
+    }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    __syncwarp(); // all lanes have read
 #pragma unroll
     for (int i = 0; i < PARTS; i++)
 #pragma unroll
@@ -218,11 +250,23 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
           else store_run<ODD_OUT>(row + column, v, length, N - column);
         }
       }
+    if (PAD_OUT) {
+      __syncwarp();
+      store_slab<N, PAD_OUT, 4>(out, staged, slab, rows, lane);
+    } else {
+      bulk_fence();
+      __syncwarp();
+      store_piece<N>(out, memory, ring + now * STAGE, slab, rows, lane);
+    }
     __syncwarp();
-    store_slab<N, PAD_OUT>(out, staged, slab, rows, lane);
-    __syncwarp();
+    if (STAGES == 1) {
+      free_stage(lane);
+      load_stage(memory, ring, barriers, 0, a, slab + stride, rows, lane);
+    }
+    if (++now == STAGES) now = 0, phase ^= 1;
   }
-  copy_wait<0>();
+  if (PAD_A) copy_wait<0>();
+  if (!PAD_OUT && lane == 0) bulk_wait();
 }
 } // namespace @SYM@_scope
 } // namespace ts_mma

@@ -95,6 +95,11 @@ class WideTile(ThinTile):
         copied = 16 * (form.first * 2 + form.second * dtype(form.out_dtype).nbytes) / 128
         return copied + along * self._reads[1] + across * self._writes[1] + along * across / 2
 
+    @cached_property
+    def stage_bytes(self) -> int:
+        """Results lie where the rows that they come from were."""
+        return max(self.widths)
+
     @property
     def held(self) -> bool:
         return False
@@ -103,7 +108,8 @@ class WideTile(ThinTile):
     def shared_bytes(self) -> int:
         along, across = self.products
         filter_, biases = along * across * 256, -(-across * 32 // 128) * 128
-        return filter_ + biases + self.warps * (self.stages * self.stage_bytes + self.widths[1]) + 128
+        barriers = -(-self.warps * self.stages * 8 // 128) * 128
+        return filter_ + biases + barriers + self.warps * (self.stages * self.stage_bytes + 64)
 
     @cached_property
     def registers(self) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.form import Tiled, Window
-from tilesmith.solvers.cuda.common.planes import LOOK_S, looks
+from tilesmith.solvers.cuda.common.planes import looks
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile, streams
 
 if TYPE_CHECKING:
@@ -51,12 +51,13 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     loaded = steps * waves * t.stage_bytes * busy
     # Bytes in flight over the way from DRAM.
     if streams(form, t.target):
-        refilled = steps * waves * (fit.refill + t.stage_bytes * busy / fit.filled) / (t.stages - 1)
+        refilled = steps * waves * (fit.refill + t.stage_bytes * busy / fit.filled) / max(t.stages - 1, 1)
         cycles = max(cycles, refilled, fit.latency)
     else:
         cycles = max(cycles, loaded / ring * fit.latency if ring < loaded else fit.latency)
     computing, moving = (cycles + fit.start) / fit.clock, _dram_seconds(t, fit) * _streaming(t, fit)
-    if t.store == "LINES" and not t.even:  # parts of sectors, whatever memory would take for whole ones
+    # Parts of sectors, whatever memory would take for whole ones.
+    if not t.even and (t.store == "LINES" or (t.store == "DIRECT" and form.kind == "gemm" and form.out_nbytes == 2)):
         moving = max(moving, fit.alone * form.layers * form.rows * form.cols)
     if split > 1 and v["split_k"] > 1:
         moving *= fit.both
@@ -66,7 +67,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
         partial = t.partial_quads * 16 * v["split_k"]
         seconds += fit.second_kernel + partial / fit.partial_bytes
     if looks(t):
-        seconds += LOOK_S
+        seconds += fit.look
     exchanged = fit.exchanged * (form.transposed and not streams(form, t.target))
     return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])
 

@@ -32,7 +32,7 @@ from tilesmith.solvers.cuda.wgmma.tile import APART_BYTES, Sm90Tile
 FOLDER = Path(__file__).parent
 SUM_THREADS = 128
 _KINDS = {"gemm": 0, "conv": 1, "wrw": 2}
-_STORES = ("MAPPED", "ROWS", "DIRECT", "PARTIAL", "LINES")
+_STORES = ("MAPPED", "ROWS", "DIRECT", "PARTIAL", "LINES", "RUN")
 # What a GEMM reads. The rest are zeros in the text: each line of arguments is a read before the first copy.
 _OF_GEMM = frozenset(
     "out partial bias residual scale alpha beta total rows cols layers tiles_m tiles_n slices steps group all_m "
@@ -73,6 +73,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "PRODUCT_N": t.product_n, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy, "THREADS": t.threads,
         "SHARED_BYTES": t.fixed_bytes, "ROWS_SHARE": form.factors[0].share if form.factors else 1,
         "COLUMNS_SHARE": form.factors[1].share if form.factors else 1, "PLANES": planes(form) if t.left_out else 1,
+        "RUN_COLS": form.cols if t.store == "RUN" else 0,
     }  # fmt: skip
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,

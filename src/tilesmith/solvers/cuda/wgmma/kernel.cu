@@ -1,7 +1,8 @@
 // One tile of a matrix product: operands by bulk tensor copies into a ring of stages, products by wgmma.
 // A warpgroup copies; WARPGROUPS others multiply, on one tile together or (PINGPONG) on a tile each, in turns.
 // STORE says how results leave: through a tensor map (MAPPED); as rows of 16 bytes (ROWS), or of 4 that may begin at any
-// element (LINES); as pairs from registers (DIRECT); as they lie there, to be summed (PARTIAL).
+// element (LINES); 16 whole rows of any length in one piece (RUN); as pairs from registers (DIRECT); as they lie there,
+// to be summed (PARTIAL).
 constexpr int WG_ROWS = 64 * MI;
 // K-major rows have 128 bytes at most: a deeper step has several parts, each with PART_K of every row.
 constexpr int SIZE = sizeof(Element), WHOLE_K = 128 / SIZE;
@@ -24,13 +25,14 @@ constexpr bool WIDE = OUT_SIZE == 4, NARROW = OUT_SIZE == 1;
 constexpr int CHUNK = 128 / OUT_SIZE, CHUNKS = (BLOCK_N + CHUNK - 1) / CHUNK, TAIL = BLOCK_N % CHUNK, BUFFER = 2048;
 // Sums as products leave them in a warp's registers: units of 16 x 8, a quad for each lane, STRIP units side by side. Each
 // block of a cluster adds up a share of them.
-constexpr bool BY_ROWS = STORE == ROWS || STORE == LINES;
+constexpr bool BY_ROWS = STORE == ROWS || STORE == LINES || STORE == RUN;
+constexpr int RUN_BYTES = STORE == RUN ? 16 * RUN_COLS * 2 : 0; // a warp's rows, as they lie in memory
 constexpr int WARPS = WARPGROUPS * 4, STRIP = BLOCK_N / 8, UNITS = WARPS * MI * STRIP;
 constexpr int SHARE = (UNITS + SPLIT - 1) / SPLIT, OWN = SPLIT * SHARE * 512;
 constexpr int EXCHANGED = SPLIT > 1 ? OWN + (SPLIT - 1) * SHARE * 512 : 0; // a block's sums, and what it receives
 constexpr bool RECEIVE_APART = SPLIT > 1 && EXCHANGED <= APART_BYTES;
 constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (EXCHANGED + 1023) / 1024 * 1024 : 0)
-                                  : (STORE == MAPPED || BY_ROWS ? WARPS * BUFFERS * BUFFER : 0);
+                                  : (STORE == MAPPED || BY_ROWS ? WARPS * (BUFFERS * BUFFER + RUN_BYTES) : 0);
 constexpr int RING = (STAGES * STAGE + BEYOND_RING + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 constexpr int BARRIERS = 512;
 // The residual arrives where the results leave from: one copy for each of a warp's chunks (of a warpgroup's, when
@@ -52,7 +54,8 @@ static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "pairs of b
 static_assert(SIZE == 2 || (!B_BY_COLUMNS && (!A_BY_COLUMNS || SIZE == 4)), "other types have no transposed products");
 static_assert(OUT_SIZE == 2 || !BY_ROWS, "16 bits are stored by rows");
 static_assert(!NARROW || STORE != MAPPED || !TRANSPOSED, "bytes are stored along rows");
-static_assert(STORE != LINES || (SPLIT == 1 && !TRANSPOSED && KIND != WRW), "whole rows of a tile");
+static_assert((STORE != LINES && STORE != RUN) || (SPLIT == 1 && !TRANSPOSED && KIND != WRW), "whole rows of a tile");
+static_assert(STORE != RUN || (RUN_COLS <= BLOCK_N && !REPAIR), "a tile has all columns");
 static_assert(!PROMOTED || (!PINGPONG && BLOCK_N % PRODUCT_N == 0), "sums are promoted beside another's products");
 static_assert(!RESIDENT || (SPLIT == 1 && !SLICED && KIND != WRW), "what stays is the whole of k");
 
@@ -440,7 +443,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           ts_i64 low = 0, high = 0, mine = 0;
           if (FINISHED_ALONE)
             low = row_at(run, w, row + in_row), high = row_at(run, w, row + in_row + 8);
-          if (BY_ROWS) mine = row_at(run, w, row + (lane & 15));
+          if (BY_ROWS && STORE != RUN) mine = row_at(run, w, row + (lane & 15));
 #pragma unroll
           for (int chunk = 0; chunk < CHUNKS; chunk++) {
             constexpr int ALL = BLOCK_N / 8;
@@ -541,6 +544,44 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                   }
                   ts_store_commit();
                 }
+              } else if (STORE == RUN) {
+                // Words of neighbouring lanes, packed as rows lie in memory: an odd row begins inside a word.
+                if (chunk == 0 && lane == 0) ts_store_wait_read<0>();
+                __syncwarp();
+                const int column = chunk * 64 + lane * 2, left = (to - from) * 8 - lane * 2;
+                const int here = left < RUN_COLS - column ? left : RUN_COLS - column;
+                const ts_u32 run_at = staging + WARPS * BUFFERS * BUFFER + (wg * 4 + warp) * RUN_BYTES + column * 2;
+#pragma unroll
+                for (int i = 0; i < 16; i++) {
+                  const ts_u32 two = ts_shared_load(at + i * 128 + (((lane >> 2) ^ (i & 7)) << 4) + (lane & 3) * 4);
+                  const ts_u32 to_row = run_at + i * (RUN_COLS * 2);
+                  if (i * RUN_COLS & 1) {
+                    const ts_u32 next = __shfl_down_sync(~0u, two, 1);
+                    if (lane == 0 && here > 0) ts_shared_store(to_row, (ts_u16)two);
+                    if (here > 2 && lane < 31) ts_shared_store(to_row + 2, two >> 16 | next << 16);
+                    else if (here > 1) ts_shared_store(to_row + 2, (ts_u16)(two >> 16));
+                  } else if (here > 1) {
+                    ts_shared_store(to_row, two);
+                  } else if (here > 0) {
+                    ts_shared_store(to_row, (ts_u16)two);
+                  }
+                }
+                if (chunk == CHUNKS - 1) { // 16 rows of any length are whole pieces of 16 bytes; fewer may not be
+                  const int rows = run.rows - row, bytes = (rows > 16 ? 16 : rows > 0 ? rows : 0) * (RUN_COLS * 2);
+                  const ts_u32 first = run_at - column * 2;
+                  Out *const place = run.out + (ts_i64)row * RUN_COLS;
+                  ts_async_fence();
+                  __syncwarp();
+                  if (lane == 0 && bytes >= 16) {
+                    ts_store_run(place, first, bytes & ~15);
+                    ts_store_commit();
+                  }
+                  if (lane < (bytes & 15) / 2) {
+                    const int e = bytes / 16 * 8 + lane;
+                    ((ts_u16 *)place)[e] = (ts_u16)(ts_shared_load(first + e / 2 * 4) >> e % 2 * 16);
+                  }
+                }
+                __syncwarp();
               } else if (STORE == LINES) {
                 __syncwarp();
                 const int column = column0 + chunk * 64 + lane * 2, left = (to - from) * 8 - lane * 2;
@@ -596,7 +637,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         }
       }
     }
-    if (STORE == MAPPED) ts_store_wait();
+    if (STORE == MAPPED || STORE == RUN) ts_store_wait();
   } else {
     // The copying thread makes the barriers itself and waits for nobody: the first copies are under way before the
     // other warps are.

@@ -152,7 +152,11 @@ class Sm90Tile(WarpgroupTile):
         if whole and all(step % 8 == 0 for step in steps):
             return "ROWS"
         alone = split or form.transposed or form.residual is not None or form.beta  # results are finished one by one
-        return "LINES" if placed.column == 1 and not alone else "DIRECT"
+        if placed.column != 1 or alone:
+            return "DIRECT"
+        # 16 rows of all columns lie in one piece, of whole pieces of 16 bytes.
+        in_one = form.layers == 1 and placed.pixels is None and placed.row == form.cols <= self.block_n
+        return "RUN" if in_one and form.kind == "gemm" and self.value["blocks_per_sm"] == 1 else "LINES"
 
     @cached_property
     def staged(self) -> bool:
@@ -162,14 +166,16 @@ class Sm90Tile(WarpgroupTile):
 
     @property
     def store_buffers(self) -> int:
-        """Stores that a warp has under way; of a staged residual, all that a tile has."""
+        """Stores that a warp has under way; of a staged residual, all that a tile has; of runs, one, held apart."""
+        if self.store == "RUN":
+            return 1
         return self.value["products_m"] * -(-self.block_n // self.chunk) if self.staged else self.value["store_buffers"]
 
     @cached_property
     def bias_bytes(self) -> int:
         """Shared memory of the columns' bias: that of two tiles for each warpgroup."""
         form = self.form
-        grouped = self.store in ("MAPPED", "ROWS", "LINES") and self.value["cluster_k"] == 1 and not form.beta
+        grouped = self.store in ("MAPPED", "ROWS", "LINES", "RUN") and self.value["cluster_k"] == 1 and not form.beta
         if (
             form.bias is None
             or form.out_nbytes != 2
@@ -228,8 +234,9 @@ class Sm90Tile(WarpgroupTile):
     def _staging_bytes(self) -> int:
         if self.value["cluster_k"] > 1:
             return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
-        staged = self.store in ("MAPPED", "ROWS", "LINES")
-        return self.warpgroups * 4 * self.store_buffers * 2048 * staged
+        staged = self.store in ("MAPPED", "ROWS", "LINES", "RUN")
+        run = 16 * self.form.cols * self.form.out_nbytes if self.store == "RUN" else 0  # a warp's rows
+        return self.warpgroups * 4 * (self.store_buffers * 2048 + run) * staged
 
     @cached_property
     def exchanged_bytes(self) -> int:
