@@ -1,7 +1,7 @@
 """GEMM by wgmma on copies of operands that bulk tensor copies, or the instruction, cannot read as they lie.
 
-Rows that are no multiples of 16 bytes are copied to rows that begin at sectors. wgmma multiplies bytes along k alone, and at least
-one operand of TF32: where k is not contiguous, the operand is transposed.
+Rows that are no multiples of 16 bytes are copied to rows that begin at sectors. wgmma multiplies bytes along k alone,
+and at least one operand of TF32: where k is not contiguous, the operand is transposed.
 """
 
 from __future__ import annotations
