@@ -37,7 +37,7 @@ def seen(tmp_path, monkeypatch):
     found = []
 
     def target_of(_, threads, device):
-        return GPU if device == "cuda" else host_target(1)
+        return GPU if device.startswith("cuda") else host_target(1)
 
     def search(session, problems, tell, watch):
         for problem in problems:

@@ -96,6 +96,16 @@ def test_tables():
     assert "onednn 0.1 (2.00x)" in line(results[0])
 
 
+def test_tables_have_the_times_of_single_calls_too():
+    cublas = {"cublas": Theirs(11.0, "lt0", "cuBLAS 13", 15.0)}
+    several = [result(single_us=12.0, rivals=cublas), result("MNK=8", rivals=cublas)]
+    assert "nn fp32: 1.100 times cublas (geometric mean of 2; least 1.100); single calls 1.250 (least 1.250)" in (
+        text_table(several, 200)
+    )
+    rows = list(csv.DictReader(io.StringIO(csv_text(several))))
+    assert [(row["cublas_single_us"], row["cublas_single_ratio"]) for row in rows] == [("15.0", "1.25"), ("15.0", "")]
+
+
 def test_a_plot_has_a_panel_for_each_form(tmp_path):
     path = tmp_path / "plot.svg"
     plot([result(), result("MNK=200"), result("MNK=50 nt", 1.0)], path)

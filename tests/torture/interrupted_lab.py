@@ -1,6 +1,11 @@
 """The laboratory interrupted at random, two processes at once: nothing that was told is lost, and the table is whole.
 
-python tests/torture/interrupted_lab.py [--times 20] [--seed 0]
+python tests/torture/interrupted_lab.py [--sizes small|tvm] [--times N] [--longest S] [--seed N]
+
+`tilesmith gemm run` over twelve small products, or over the 13 sizes of benchmarks/problems/gemm_tvm.txt (fp32, nn)
+beside oneDNN. Each time two processes work on the same list until they are interrupted or killed, at most --longest
+seconds later. Then one ends the list. At last two more go over it at once: they find nothing to do, and the table is
+what it was.
 """
 
 from __future__ import annotations
@@ -17,20 +22,33 @@ import time
 from pathlib import Path
 from typing import Any
 
-WORDS = ["MN=4,8,12", "K=4,8", "nn", "nt", "t=1", "s=60"]
-PRODUCTS = 12
-LONGEST_S = 600.0  # of one process that nobody interrupts
+LIST = Path(__file__).parents[2] / "benchmarks" / "problems" / "gemm_tvm.txt"
+SMALL = ["MN=4,8,12", "K=4,8", "nn", "nt", "t=1", "s=60"]
+LONGEST_S = 3000.0  # of one process that nobody interrupts
 
 
-def begin(home: Path) -> subprocess.Popen[str]:
-    """One process; its results, a line each, go to a file, so that it never waits for a reader."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("TILESMITH_")} | {
+def words_of(sizes: str, home: Path) -> list[str]:
+    """What stands behind `tilesmith gemm run`."""
+    if sizes == "small":
+        return [*SMALL, "--against", "none"]
+    lines = [line for line in LIST.read_text().splitlines() if "tf32" not in line and "--transB 0" in line]
+    chosen = home / "sizes.txt"
+    chosen.write_text("\n".join(lines) + "\n")
+    return [str(chosen), "t=1", "s=1200", "--against", "onednn"]
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("TILESMITH_")} | {
         "TILESMITH_CACHE_DIR": str(home / "cache"), "TILESMITH_DB_PATH": str(home / "test.db"),
         "TILESMITH_LAB_DIR": str(home / "lab"), "TILESMITH_NUM_THREADS": "1",
     }  # fmt: skip
-    command = [sys.executable, "-m", "tilesmith", "gemm", "tune", *WORDS, "--json"]
+
+
+def begin(home: Path, words: list[str]) -> subprocess.Popen[str]:
+    """One process; its results, a line each, go to a file, so that it never waits for a reader."""
+    command = [sys.executable, "-m", "tilesmith", "gemm", "run", *words, "--json"]
     with tempfile.NamedTemporaryFile("w", dir=home / "told", delete=False) as told:
-        return subprocess.Popen(command, stdout=told, stderr=subprocess.PIPE, text=True, env=env)
+        return subprocess.Popen(command, stdout=told, stderr=subprocess.PIPE, text=True, env=environment(home))
 
 
 def told(home: Path) -> list[dict[str, Any]]:
@@ -39,41 +57,67 @@ def told(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for text in texts for line in text.split("\n")[:-1]]
 
 
+def table(home: Path) -> list[dict[str, Any]]:
+    """What `tilesmith gemm perf` shows."""
+    command = [sys.executable, "-m", "tilesmith", "gemm", "perf", "--json", "-"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(home), timeout=300, check=False)
+    rows: list[dict[str, Any]] = json.loads(done.stdout) if done.returncode == 0 else []
+    return rows
+
+
+def asked(words: list[str]) -> set[str]:
+    """The products that the words ask for, by key."""
+    from tilesmith.lab.words import read_line
+
+    text = Path(words[0]).read_text().splitlines() if Path(words[0]).is_file() else [" ".join(words[: len(SMALL)])]
+    return {each.canonical.key() for line in text for each in read_line(line.split(), []).problems}
+
+
 def main() -> int:
     options = argparse.ArgumentParser()
+    options.add_argument("--sizes", choices=("small", "tvm"), default="small")
     options.add_argument("--times", type=int, default=20)
+    options.add_argument("--longest", type=float, default=8.0, metavar="S")
     options.add_argument("--seed", type=int, default=0)
     given = options.parse_args()
     # A shell starts background jobs with SIGINT ignored, and children inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    chance, damaged, killed = random.Random(given.seed), [], 0
+    chance, damaged, killed, grew = random.Random(given.seed), [], 0, []
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         (home / "told").mkdir()
+        words = words_of(given.sizes, home)
+        wanted = asked(words)
         for _ in range(given.times):
-            running = [begin(home), begin(home)]
+            running = [begin(home, words), begin(home, words)]
             for process in running:
-                time.sleep(chance.uniform(0.0, 8.0))
+                time.sleep(chance.uniform(0.0, given.longest))
                 if process.poll() is None:
                     process.send_signal(chance.choice([signal.SIGINT, signal.SIGKILL]))
                     killed += 1
             damaged += [text for each in running if "Traceback" in (text := each.communicate(timeout=300)[1])]
-        last = begin(home)
+            grew.append(len({row["problem"] for row in told(home)}))
+        last = begin(home, words)
         text = last.communicate(timeout=LONGEST_S)[1]
+        found = table(home)
+        again = [begin(home, words), begin(home, words)]
+        damaged += [text for each in again if "Traceback" in (text := each.communicate(timeout=300)[1])]
+        same = bool(found) and table(home) == found
         os.environ["TILESMITH_LAB_DIR"] = str(home / "lab")
-        from tilesmith.lab.results import newest, read_results
+        from tilesmith.lab.results import read_results
 
         results = read_results()
         kept = {(each.problem, each.date, each.time_us) for each in results}
         lost = [row for row in told(home) if (row["problem"], row["date"], row["time_us"]) not in kept]
-        table = newest(results, results[0].target) if results else {}
     figures = {
-        "interrupted": killed, "told and lost": len(lost), "products in the table": len(table), "of": PRODUCTS,
-        "results kept": len(results), "tracebacks": len(damaged), "last exit status": last.returncode,
+        "interrupted": killed, "told and lost": len(lost), "products in the table": len(found), "of": len(wanted),
+        "told after each time": grew, "results kept": len(results), "tracebacks": len(damaged),
+        "last exit status": last.returncode, "the same table after two more runs at once": same,
     }  # fmt: skip
     print("\n".join([*damaged, text]), file=sys.stderr)
     print(json.dumps(figures))
-    return int(bool(lost) or bool(damaged) or len(table) != PRODUCTS or last.returncode != 0)
+    whole = {row["problem"] for row in found} == wanted
+    return int(bool(lost) or bool(damaged) or not whole or not same or last.returncode != 0)
 
 
 if __name__ == "__main__":

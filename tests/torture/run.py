@@ -33,6 +33,10 @@ PARTS = {
     "installs": ("tests/torture/installs.py", ["--times", "100"], ["--times", "12"]),
     "hostile records": ("tests/torture/hostile.py", [], ["--records", "40", "--measure", "20"]),
     "laboratory": ("tests/torture/interrupted_lab.py", ["--times", "20"], ["--times", "1"]),
+    "laboratory, 13 sizes": (
+        "tests/torture/interrupted_lab.py", ["--sizes", "tvm", "--times", "20", "--longest", "20"],
+        ["--sizes", "tvm", "--times", "1"],
+    ),
     "hostile packages": ("tests/torture/packages.py", [], ["--every", "11"]),
     "same choice": ("benchmarks/same_choice.py", ["-n", "1000"], ["-n", "20"]),
 }  # fmt: skip

@@ -86,3 +86,11 @@ def test_no_home(tmp_path):
     assert right == [True, True]
     assert sorted(line.partition(":")[0] for line in warnings) == ["tilesmith.cache", "tilesmith.db"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_laboratory_interrupted():
+    found = run("interrupted_lab.py", "--times", "1", "--longest", "6")
+    assert found["interrupted"] > 0
+    assert found["told and lost"] == found["tracebacks"] == found["last exit status"] == 0, found
+    assert found["products in the table"] == found["of"] == 12
+    assert found["the same table after two more runs at once"]

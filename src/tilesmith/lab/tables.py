@@ -57,9 +57,15 @@ def text_table(results: Sequence[Result], width: int = 100) -> str:
         for name in names:
             ratios = [ratio for each in of if (ratio := _ratio(each, name)) is not None]
             if ratios:
+                singles = [ratio for result in of if (ratio := _single_ratio(result, name)) is not None]
                 lines.append(
                     f"{form} {dtype}: {statistics.geometric_mean(ratios):.3f} times {name} "
                     f"(geometric mean of {len(ratios)}; least {min(ratios):.3f})"
+                    + (
+                        f"; single calls {statistics.geometric_mean(singles):.3f} (least {min(singles):.3f})"
+                        if singles
+                        else ""
+                    )
                 )
     if any(result.disturbed for result in results):
         lines.append("* other processes disturbed these times; run them again")
@@ -83,14 +89,17 @@ def csv_text(results: Sequence[Result]) -> str:
     writer.writerow(
         ["m", "n", "k", "batch", "form", "dtype", "target", "solver", "config", "time_us", "spread_us", "single_us",
          "tflops", "roofline", "trials", "seconds", "date", "disturbed",
-         *(f"{name}_{what}" for name in names for what in ("us", "way", "ratio"))]
+         *(f"{name}_{what}" for name in names for what in ("us", "way", "ratio", "single_us", "single_ratio"))]
     )  # fmt: skip
     for result in results:
         problem = result.signature
         theirs: list[object] = []
         for name in names:
             them = result.rivals.get(name)
-            theirs += ["", "", ""] if them is None else [them.time_us, them.way, _ratio(result, name)]
+            theirs += (
+                [""] * 5 if them is None
+                else [them.time_us, them.way, _ratio(result, name), them.single_us, _single_ratio(result, name)]
+            )  # fmt: skip
         writer.writerow(
             [problem.m, problem.n, problem.k, problem.batch, form_of(problem), type_of(problem), result.target,
              result.solver, result.config, result.time_us, result.spread_us, result.single_us,
@@ -153,6 +162,12 @@ def _tflops(result: Result, time_us: float) -> float:
 def _tflops_of(result: Result, rival: str) -> float | None:
     them = result.rivals.get(rival)
     return None if them is None else _tflops(result, them.time_us)
+
+
+def _single_ratio(result: Result, rival: str) -> float | None:
+    """``_ratio`` of single calls, which are timed on GPUs alone."""
+    them = result.rivals.get(rival)
+    return them.single_us / result.single_us if them and them.single_us and result.single_us else None
 
 
 def _ratio(result: Result, rival: str) -> float | None:

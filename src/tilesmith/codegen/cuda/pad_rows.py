@@ -18,7 +18,7 @@ _NAMES = ("step", "layer", "end", "chunks", "rows", "all", "blocks")
 class Rows:
     """``layers`` times ``rows`` rows of ``row_bytes``, which begin ``step`` (``layer``) bytes apart at ``read``.
 
-    They are written to ``write`` without gaps but those up to the next multiple of 16 bytes.
+    They are written to ``write`` without gaps but those up to the next multiple of ``unit`` bytes, itself one of 16.
     """
 
     read: Pointer
@@ -28,11 +28,12 @@ class Rows:
     row_bytes: int
     step: int
     layer: int
+    unit: int = 16
 
     @property
     def pitch(self) -> int:
         """Bytes from row to row of the copy."""
-        return -(-self.row_bytes // 16) * 16
+        return -(-self.row_bytes // self.unit) * self.unit
 
     @property
     def values(self) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """GEMM by wgmma on copies of operands that bulk tensor copies, or the instruction, cannot read as they lie.
 
-Rows that are no multiples of 16 bytes are copied to rows that are. wgmma multiplies bytes along k alone, and at least
-one operand of TF32: where k is not contiguous, the operand is transposed.
+Rows that are no multiples of 16 bytes are copied to rows that begin at sectors. wgmma multiplies bytes along k alone,
+and at least one operand of TF32: where k is not contiguous, the operand is transposed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _ALIGNMENT = 256
+_SECTOR = 32  # bytes: a row that begins inside a sector takes the copy engine twice as long
 # What `mma_thin` reads in place, in one pass over memory; copies were not measured beside it. That of a filter alone is
 # little beside the rows.
 _FEW_COLUMNS, _SHORT = 128, 256
@@ -50,8 +51,8 @@ class _Copy:
 
     @property
     def pitch(self) -> int:
-        chunk = 16 // dtype(self.dtype).nbytes
-        return -(-self._shape[1] // chunk) * chunk
+        sector = _SECTOR // dtype(self.dtype).nbytes
+        return -(-self._shape[1] // sector) * sector
 
     @property
     def copied_strides(self) -> tuple[int, int, int]:
@@ -71,7 +72,7 @@ class _Copy:
         nbytes = dtype(self.dtype).nbytes
         rows, length = self._shape
         step = self.strides[1 if self.by_k else 2] * nbytes
-        return Rows(read, write, self.layers, rows, length * nbytes, step, self.strides[0] * nbytes)
+        return Rows(read, write, self.layers, rows, length * nbytes, step, self.strides[0] * nbytes, _SECTOR)
 
     def launch(self, read: Pointer, write: Pointer, target: CudaTarget) -> tuple[Source, Launch]:
         """Transposes the operand."""
