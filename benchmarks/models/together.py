@@ -8,13 +8,19 @@
 Each mode of each model has a process of its own. Models whose compilation takes longest begin first, on the GPUs in
 turn; so do modes that choose kernels by timing them, of which one at a time uses a GPU for that. Once all modes of a
 model are built, or the time for building is over, they are sampled as ``run.py`` samples them: in rounds, while every
-other process on that GPU is stopped. The results of a model are written as soon as they are there. ``first_s`` is that
-of a busy machine: stops and neighbours count.
+other process on that GPU is stopped. The results of a model are written as soon as they are there: added to those that
+the file holds. ``first_s`` is that of a busy machine: stops and neighbours count. max-autotune takes minutes, so it is
+measured with one model on each GPU (TORCHINDUCTOR_COMPILE_THREADS=16, 16 cores a GPU):
+
+    python benchmarks/models/together.py --kinds inference --limit 560 --out inference.json \
+        --models resnet50 convnext_tiny unet mobilenet_v3_large --modes eager compile "compile, reduce-overhead" \
+        "compile, max-autotune" tilesmith.optimize "tilesmith backend" "optimize + compile"
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import statistics
@@ -137,6 +143,12 @@ def parsed(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
+def all_commands(path: Path, words: list[str]) -> str:
+    """This command behind those that made what the file holds."""
+    held = json.loads(path.read_text())["machine"]["command"].split("; ") if path.exists() else []
+    return "; ".join(dict.fromkeys([*held, " ".join(["together.py", *words])]))
+
+
 def main(words: list[str]) -> int:
     options = parsed(words)
     gpus = options.gpus or (torch.cuda.device_count() if options.device == "cuda" else 1)
@@ -153,7 +165,7 @@ def main(words: list[str]) -> int:
     options.folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
     # Each process has a pool of so many to compile Triton's kernels; the default is one for each core.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "8")
-    data = results.load(options.out, options.device, options.threads, " ".join(["together.py", *words]))
+    data = results.load(options.out, options.device, options.threads, all_commands(options.out, words))
     writing, failed = threading.Lock(), []
 
     def run(number: int, cell: Cell) -> None:

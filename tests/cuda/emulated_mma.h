@@ -185,6 +185,9 @@ template <typename T> TS_MMA_DEVICE Pack<T, 2> narrowed(T, float a, float b) {
   narrow(v.v[0], a), narrow(v.v[1], b);
   return v;
 }
+template <typename T> TS_MMA_DEVICE Pack<T, 2> narrowed_relu(T, float a, float b) {
+  return narrowed(T(), a < 0.0f ? 0.0f : a, b < 0.0f ? 0.0f : b);
+}
 
 /* 16 x 8 sums; K elements of 32 / K bytes. Cut to what the instruction sees of them. */
 template <typename T, typename C> TS_MMA_DEVICE void multiply(T, C (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {

@@ -2,6 +2,9 @@
 
 import os
 import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ from torch import nn
 
 import tilesmith
 from tilesmith import GemmSignature
+from tilesmith.dispatch.locations import open_cache
 from tilesmith.targets.detect import host_target
 from tilesmith.torch_ops.compile import races
 from tilesmith.torch_ops.modules import computed
@@ -16,6 +20,7 @@ from tilesmith.torch_ops.modules import race as module
 from tilesmith.torch_ops.modules.race import Result, results_of, run_faster
 
 X = torch.ones(2, 3)
+TARGET = host_target(1)
 
 
 @pytest.fixture
@@ -36,8 +41,10 @@ def held(monkeypatch):
     module.forget_races()
 
 
-def call(layer, key="problem"):
-    return run_faster(layer, key, X, lambda: "ours", lambda: "pytorchs")
+def call(layer, key="problem", config="mr=4", target=TARGET):
+    choice = SimpleNamespace(solver="c_dense", config=config)
+    launch = SimpleNamespace(signature=GemmSignature(2, 3, 3), choice=choice, target=target)
+    return run_faster(layer, key, X, lambda: "ours", lambda: "pytorchs", lambda: launch)
 
 
 def test_threads_do_not_race_at_once(held):
@@ -76,6 +83,53 @@ def test_a_result_is_of_its_number_of_threads(held):
     finally:
         torch.set_num_threads(before)
     assert count == [1, 2]
+
+
+def test_times_are_kept_for_later_processes(held):
+    """``forget`` leaves what a new process would find; ``forget_races`` has it measured again."""
+    _, go, count = held
+    go.set()
+    layer = nn.Linear(3, 3)
+    assert call(layer) == "pytorchs"
+    tilesmith.forget()
+    assert not results_of(layer)
+    assert (call(layer), len(count)) == ("pytorchs", 1)
+    assert results_of(layer) == (Result((2, 3), 2.0, 1.0),)
+    time.sleep(0.02)  # the clock of files is coarser
+    module.forget_races()
+    assert (call(layer), len(count)) == ("pytorchs", 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"config": "mr=8"}, {"target": host_target(2)}, {"key": "other"}, "version", "threads"],
+    ids=["config", "target", "problem", "version", "threads"],
+)
+def test_kept_times_are_of_one_kernel_and_one_pytorch(held, monkeypatch, change):
+    _, go, count = held
+    go.set()
+    call(nn.Linear(3, 3))
+    tilesmith.forget()
+    before = torch.get_num_threads()
+    if change == "version":
+        monkeypatch.setattr(torch, "__version__", "0.0")
+    if change == "threads":
+        torch.set_num_threads(before + 1)
+    try:
+        call(nn.Linear(3, 3), **(change if isinstance(change, dict) else {}))
+    finally:
+        torch.set_num_threads(before)
+    assert len(count) == 2
+
+
+def test_damaged_times_are_measured_again(held):
+    _, go, count = held
+    go.set()
+    call(nn.Linear(3, 3))
+    tilesmith.forget()
+    path = max((Path(open_cache().directory) / "races").glob("*.json"), key=lambda each: each.stat().st_mtime_ns)
+    path.write_text("[1.0, NaN]")
+    assert (call(nn.Linear(3, 3)), len(count)) == ("pytorchs", 2)
 
 
 def test_a_process_that_waited_takes_over_the_race_of_the_other(monkeypatch):

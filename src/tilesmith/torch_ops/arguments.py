@@ -13,6 +13,7 @@ import torch
 
 from tilesmith.dispatch.calls import Call
 from tilesmith.dispatch.eager import find_conv, find_gemm, when_forgotten
+from tilesmith.dispatch.launchable import Launchable
 from tilesmith.errors import ArgumentError
 from tilesmith.plan.slots import arguments, relaid
 from tilesmith.problems.epilogue import Epilogue
@@ -109,6 +110,11 @@ class Arguments:
             if bound is not None:
                 return bound, True
         return self._bound.get((id(w), b is None, z is None, False)), False
+
+    def kernel(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> Launchable:
+        """What ``run`` launches for these tensors."""
+        with torch.no_grad():
+            return self.find(x, w, b, z, _is_deterministic()).launch
 
     def run(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> torch.Tensor:
         """The result for tensors with memory. Nothing is recorded."""

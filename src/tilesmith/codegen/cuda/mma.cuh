@@ -165,6 +165,18 @@ TS_MMA_DEVICE Pack<fp16, 2> narrowed(fp16, float a, float b) {
   return {{{(u16)v}, {(u16)(v >> 16)}}};
 }
 TS_MMA_DEVICE Pack<float, 2> narrowed(float, float a, float b) { return {{a, b}}; }
+// The same of max(v, 0), by the same instruction; a NaN stays one.
+TS_MMA_DEVICE Pack<bf16, 2> narrowed_relu(bf16, float a, float b) {
+  u32 v;
+  asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
+  return {{{(u16)v}, {(u16)(v >> 16)}}};
+}
+TS_MMA_DEVICE Pack<fp16, 2> narrowed_relu(fp16, float a, float b) {
+  u32 v;
+  asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
+  return {{{(u16)v}, {(u16)(v >> 16)}}};
+}
+TS_MMA_DEVICE Pack<float, 2> narrowed_relu(float, float a, float b) { return {{a < 0.0f ? 0.0f : a, b < 0.0f ? 0.0f : b}}; }
 
 // --- products of a warp: 16 x 8 sums += 16 x K times K x 8, where K elements are 32 bytes ---
 TS_MMA_DEVICE void multiply(bf16, float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {

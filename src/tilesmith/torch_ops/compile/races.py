@@ -12,13 +12,8 @@ from pathlib import Path
 import torch
 
 from tilesmith.compare.kept_times import keep_times, kept_times, path_of_times
-from tilesmith.compare.rival import RIVALS, Setting
-from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.locations import open_cache
-from tilesmith.dispatch.measuring import steady_call
-from tilesmith.measure.timing import interleave
 from tilesmith.problems.rewrite import Signature
-from tilesmith.problems.samples import sample_args, torch_args
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.files import exclusive
 
@@ -51,6 +46,13 @@ def _written_s(path: Path) -> float:
 
 
 def _race(signature: Signature, target: Target) -> tuple[float, float] | None:
+    # Here: most processes ask for earlier results alone.
+    from tilesmith.compare.rival import RIVALS, Setting
+    from tilesmith.dispatch.launchable import get_launchable
+    from tilesmith.dispatch.measuring import steady_call
+    from tilesmith.measure.timing import interleave
+    from tilesmith.problems.samples import sample_args, torch_args
+
     launch = get_launchable(signature, mode="fast")
     values = sample_args(signature, 0)
     (rival,) = (each for each in RIVALS if target.family in each.families)

@@ -253,7 +253,7 @@ def _ours_or_pytorchs(
     lost: bool | None = False
     threads = 0
     if call.has_rival and may_measure(layer, x):
-        y = run_faster(layer, key, x, ours, lambda: call.pytorchs(*tensors))
+        y = run_faster(layer, key, x, ours, lambda: call.pytorchs(*tensors), lambda: arguments.kernel(x, operand, b, z))
         lost, threads = has_lost(layer, key), torch.get_num_threads()
     else:
         lost = call.has_rival and decides(x) and not call.decision(layer, key, tensors).ours

@@ -85,7 +85,6 @@ def _gemm_signature(rows: torch.Tensor, w: torch.Tensor, epilogue: Epilogue) -> 
     return replace(gemm_problem(rows, w.t()), epilogue=epilogue)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[misc]
 def is_left_to_pytorch(
     device: torch.device, dtype: torch.dtype, x: _Lies, w: _Lies, bias: bool, residual: bool,
     activation: tuple[Any, ...], shape: tuple[Any, ...],
@@ -104,6 +103,10 @@ def is_left_to_pytorch(
     if shape:
         make = partial(_conv_signature, image, filter_, epilogue, shape)
     return not decider(str(device))(make).ours
+
+
+# What ``torch.compiler.assume_constant_result`` does. NOTE: it imports the whole of Dynamo, a second of each program.
+is_left_to_pytorch._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _decided(layer: Any, key: Hashable, x: torch.Tensor, make: Callable[[], Signature]) -> Decision:

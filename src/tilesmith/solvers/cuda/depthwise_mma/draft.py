@@ -83,7 +83,10 @@ def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[
     }  # fmt: skip
     for axis, i in (("D", 0), ("H", 1), ("W", 2)):
         numbers |= {f"STRIDE_{axis}": g.stride[i], f"PAD_{axis}": t.padding[i], f"DILATION_{axis}": g.dilation[i]}
-    flags = {"HELD": t.held, "BACK": t.back, "FLIP": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual}
+    flags = {
+        "HELD": t.held, "BACK": t.back, "FLIP": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual,
+        "RELU": g.epilogue.activation == "relu",
+    }  # fmt: skip
     types = {"Element": TYPES[t.source.dtype], "Out": TYPES[out]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)

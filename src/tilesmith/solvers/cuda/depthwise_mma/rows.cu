@@ -237,9 +237,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
           float v[2] = {sums[0][at / 2][at % 2 * 2], sums[0][at / 2][at % 2 * 2 + 1]};
           if constexpr (RESIDUAL) add_residual(row, at, v);
           if constexpr (BIAS) v[0] += biases[0], v[1] += biases[1];
-          v[0] = activate(v[0]), v[1] = activate(v[1]);
+          if constexpr (!RELU) v[0] = activate(v[0]), v[1] = activate(v[1]);
           odd |= v[0] != v[0] || v[1] != v[1];
-          *staged(stage, group, at) = narrowed(Out(), v[0], v[1]);
+          if constexpr (RELU)
+            *staged(stage, group, at) = narrowed_relu(Out(), v[0], v[1]);
+          else
+            *staged(stage, group, at) = narrowed(Out(), v[0], v[1]);
         }
         if (odd) mend(stage, group, row);
       }

@@ -16,6 +16,7 @@ from tilesmith.solvers.cuda.first.weights import WeightsTile
 from tilesmith.solvers.cuda.first.window import Unit, Window
 
 _FOLDER = Path(__file__).parent
+_ONES = {"bf16": 0x3F80, "fp16": 0x3C00}  # the bits of 1
 
 
 def first_draft(t: FirstTile) -> Draft:
@@ -32,10 +33,11 @@ def _source(t: FirstTile, arguments: tuple[Argument, ...]) -> Source:
     g = t.g
     numbers = {
         **t.text_numbers, "UNITS": len(t.units), "PARTS": t.parts, "BLOCK_N": t.block_n, "OUT_VECTOR": t.out_vector,
-        "SHARED_BYTES": t.shared_bytes,
+        "SHARED_BYTES": t.shared_bytes, "BIAS_UNIT": t.bias_unit, "ONE": _ONES[g.x.dtype],
     }  # fmt: skip
     flags = {
-        "WGMMA": t.wgmma, "BIAS": g.epilogue.bias, "CHANNELS_LAST": g.x.channels_last, "WHOLE": t.whole,
+        "WGMMA": t.wgmma, "ADDS": g.epilogue.bias and t.bias_unit < 0, "CHANNELS_LAST": g.x.channels_last,
+        "WHOLE": t.whole, "RELU": g.epilogue.activation == "relu",
     }  # fmt: skip
     functions = activate(g.epilogue, "TS_MMA_DEVICE") + _unit_functions(t)
     functions += mma_product_text(t.block_n, t.g.x.dtype) + template(_FOLDER, "wgmma") if t.wgmma else _NO_WGMMA

@@ -23,6 +23,8 @@ TS_MMA_DEVICE void fill(const Run &run, unsigned char *weights, int column) {
       if (at != ~0u && column + n < run.columns && s + away < S && c < C)
         v.v[e] = from[(i64)away * run.w_w + (i64)c * run.w_c];
     }
+    if constexpr (BIAS_UNIT >= 0)
+      if (unit == BIAS_UNIT && column + n < run.columns) v.v[0] = *(const Element *)(run.bias + column + n);
     const Pack<u32, 2> words = *(const Pack<u32, 2> *)&v;
     const int step = unit / 4, place = unit % 4;
     if constexpr (WGMMA) {
@@ -47,6 +49,10 @@ TS_MMA_DEVICE void gather(u32 (&a)[4], const unsigned char *low, const unsigned 
     const u32 keep_low = unit_mask(step, place, 0), keep_high = unit_mask(step, place, 1);
     a[0] &= keep_low, a[1] &= keep_low, a[2] &= keep_high, a[3] &= keep_high;
   }
+  if (BIAS_UNIT >= 0 && step == BIAS_UNIT / 4) { // a one, which meets the bias
+    const u32 one = place == BIAS_UNIT % 4 ? ONE : 0;
+    a[0] |= one, a[1] |= one;
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
@@ -62,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   int tile = blockIdx.x / run.blocks_n;
   fetch(run, places, tile, units);
   fill(run, memory, column);
-  for (int i = threadIdx.x; BIAS && i < BLOCK_N; i += THREADS)
+  for (int i = threadIdx.x; ADDS && i < BLOCK_N; i += THREADS)
     biases[i] = column + i < run.columns ? widened(run.bias[column + i]) : 0.0f;
   put(memory + TILES, units);
   if constexpr (WGMMA) weights_written();
@@ -109,19 +115,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     for (int i = 0; i < PARTS; i++) {
       __syncwarp();
 #pragma unroll
-      for (int j = 0; j < TILES_N; j++)
+      for (int j = 0; j < TILES_N; j++) {
+        const int at = j * 8 + place * 2;
+        Pack<float, 2> bias = {};
+        if constexpr (ADDS) bias = *(const Pack<float, 2> *)(biases + at);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-          const int at = j * 8 + place * 2;
           float v[2];
 #pragma unroll
           for (int e = 0; e < 2; e++) {
             v[e] = sums[i][j * 4 + half * 2 + e];
-            if constexpr (BIAS) v[e] += biases[at + e];
-            v[e] = activate(v[e]);
+            if constexpr (ADDS) v[e] += bias.v[e];
+            if constexpr (!RELU) v[e] = activate(v[e]);
           }
-          *(Pack<Out, 2> *)(staged + (half * 8 + group) * ROW + at * (int)sizeof(Out)) = narrowed(Out(), v[0], v[1]);
+          Pack<Out, 2> &to = *(Pack<Out, 2> *)(staged + (half * 8 + group) * ROW + at * (int)sizeof(Out));
+          if constexpr (RELU)
+            to = narrowed_relu(Out(), v[0], v[1]);
+          else
+            to = narrowed(Out(), v[0], v[1]);
         }
+      }
       __syncwarp();
       constexpr int CHUNKS = BLOCK_N / OUT_VECTOR;
       constexpr bool REGULAR = TILE_W % 16 == 0 && 32 % CHUNKS == 0;

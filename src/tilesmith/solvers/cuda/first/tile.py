@@ -41,6 +41,16 @@ class FirstTile(Window):
         return len(self.units) // 4
 
     @cached_property
+    def bias_unit(self) -> int:
+        """The place among the products' units where a one meets the bias; -1: the bias is added behind the products.
+
+        A product that lacks a unit adds the bias for nothing. It must be of the filter's type.
+        """
+        g = self.g
+        free = g.epilogue.bias and g.y.dtype == g.w.dtype and None in self.units
+        return self.units.index(None) if free else -1
+
+    @cached_property
     def shared_bytes(self) -> int:
         weights, biases = self.steps * self.block_n * 32, -(-self.block_n * 4 // 128) * 128
         row = self.block_n * dtype(self.g.y.dtype).nbytes + 16
