@@ -557,15 +557,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                 const int column = chunk * 64 + lane * 2, left = (to - from) * 8 - lane * 2;
                 const int here = left < RUN_COLS - column ? left : RUN_COLS - column;
                 const ts_u32 run_at = staging + WARPS * BUFFERS * BUFFER + (wg * 4 + warp) * RUN_BYTES + column * 2;
-                ts_u32 words[16];
+                ts_u32 words[16], next[16] = {};
                 load_words(at, words, lane);
+#pragma unroll
+                for (int i = 0; i < 16; i++)
+                  if (i * RUN_COLS & 1) next[i] = __shfl_down_sync(~0u, words[i], 1);
 #pragma unroll
                 for (int i = 0; i < 16; i++) {
                   const ts_u32 two = words[i], to_row = run_at + i * (RUN_COLS * 2);
                   if (i * RUN_COLS & 1) {
-                    const ts_u32 next = __shfl_down_sync(~0u, two, 1);
                     if (lane == 0 && here > 0) ts_shared_store(to_row, (ts_u16)two);
-                    if (here > 2 && lane < 31) ts_shared_store(to_row + 2, two >> 16 | next << 16);
+                    if (here > 2 && lane < 31) ts_shared_store(to_row + 2, two >> 16 | next[i] << 16);
                     else if (here > 1) ts_shared_store(to_row + 2, (ts_u16)(two >> 16));
                   } else if (here > 1) {
                     ts_shared_store(to_row, two);
