@@ -70,6 +70,7 @@ class TileFit:
     stored: Annotated[float, R, "Results stored through a tensor map or in rows."]
     scattered: Annotated[float, R, "Results stored from registers."]
     alone: Annotated[float, SECONDS, "Of each result of the whole product, where rows of odd lengths are stored."]
+    packed: Annotated[float, C, "Of 64 columns of a warp's 16 rows that are stored as they lie, of any length."]
     kept_sums: Annotated[float, R, "Partial sums stored."]
     reduce: Annotated[float, C, "Of the sum of a cluster."]
     sent: Annotated[float, R, "Bytes that the blocks of a cluster send one another."]

@@ -3,7 +3,7 @@
 By `benchmarks/fit.py` from gpu_deconv_h100.jsonl, gpu_odd_weights_h100.jsonl, gpu_grouped_fp32_h100.jsonl,
 gpu_grouped_halves_h100.jsonl, gpu_networks_gemm_llm_h100.jsonl: halo, halo_wrw, depthwise, depthwise_mma, narrow,
 mma, phases, wide_phases; from gpu_odd_rows_h100.jsonl: thin. The other parts are those of
-h200, scaled; wide_thin, which h200.py has from this card, comes from gpu_odd_rows_h100.jsonl.
+h200, scaled.
 """
 
 from __future__ import annotations

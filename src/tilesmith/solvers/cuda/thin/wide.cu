@@ -2,8 +2,8 @@ namespace ts_mma {
 namespace @SYM@_scope {
 @HEADER@
 constexpr int STEPS = (K + 15) / 16, TILES = (N + 7) / 8, PARTS = SLAB / 16, COLUMNS = TILES * 8;
-// Two matrices of 8 k for each step, of columns of 16 bytes.
-constexpr int FILTER = STEPS * COLUMNS * 32, BIASES = (COLUMNS * 4 + 127) / 128 * 128;
+// Two matrices of 8 k for each step, of columns of 16 bytes; steps begin in banks of their own.
+constexpr int STEP_BYTES = COLUMNS * 32 + 16, FILTER = (STEPS * STEP_BYTES + 127) / 128 * 128, BIASES = (COLUMNS * 4 + 127) / 128 * 128;
 constexpr int BARRIERS = FILTER + BIASES, RING = BARRIERS + (WARPS * STAGES * 8 + 127) / 128 * 128;
 constexpr int PITCH_A = K + PAD_A, PITCH_OUT = N + PAD_OUT;
 // Results take the place of the rows that they come from. Reads go beyond a row, as far as whole products do.
@@ -43,26 +43,34 @@ typedef Runs<4, STEPS, SPREAD_K> RunsK;
 typedef Runs<2, TILES, SPREAD_N> RunsN;
 
 // The filter as products read it, with zeros beyond its edges. A thread brings four neighbours of k of a column, which
-// one lane has of one product; BATCH of them are under way.
+// one lane has of one product; BATCH of them are under way. Lanes of a warp store into banks of their own, and read
+// neighbours in memory: of k, or (BY_COLUMNS) pairs of columns.
 TS_MMA_DEVICE void fill(unsigned char *memory, const Element *b, i64 b_row, i64 b_column) {
-  constexpr int QUADS = STEPS * 4, ALL = QUADS * COLUMNS, EACH = (ALL + WARPS * 32 - 1) / (WARPS * 32), BATCH = 8;
+  constexpr int QUADS = STEPS * 4, ALL = QUADS * COLUMNS, EACH = (ALL + WARPS * 32 - 1) / (WARPS * 32), BATCH = 16;
 #pragma unroll 1
   for (int first = 0; first < EACH; first += BATCH) {
     Element v[BATCH][4];
     int to[BATCH];
 #pragma unroll
     for (int l = 0; l < BATCH; l++) {
-      const int i = (first + l) * (WARPS * 32) + threadIdx.x; // neighbouring lanes read neighbours in memory
-      const int n = BY_COLUMNS ? i % COLUMNS : i / QUADS, k = (BY_COLUMNS ? i / COLUMNS : i % QUADS) * 4;
+      const int i = (first + l) * (WARPS * 32) + threadIdx.x;
+      int n, k, step, lane_k, slot; // the column's place among those of products
+      if (BY_COLUMNS) {
+        lane_k = i % 4, slot = i / 4 % COLUMNS, step = i / (4 * COLUMNS);
+        k = RunsK::element(step, lane_k), n = RunsN::element(slot / 8, slot % 8 / 2) + slot % 2;
+      } else {
+        int in_k, tile, lane_n, in_n;
+        n = i / QUADS, k = i % QUADS * 4;
+        RunsK::find(k, step, lane_k, in_k), RunsN::find(n, tile, lane_n, in_n);
+        slot = tile * 8 + lane_n * 2 + in_n;
+      }
       const Element *const from = b + k * b_row + n * b_column;
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         v[l][e] = {};
         if (i < ALL && n < N && k + e < K) v[l][e] = from[e * b_row];
       }
-      int step, lane_k, in_k, tile, lane_n, in_n;
-      RunsK::find(k, step, lane_k, in_k), RunsN::find(n, tile, lane_n, in_n);
-      to[l] = i < ALL ? step * (COLUMNS * 32) + (tile * 8 + lane_n * 2 + in_n) * 16 + lane_k * 4 : -1;
+      to[l] = i < ALL ? step * STEP_BYTES + slot * 16 + lane_k * 4 : -1;
     }
 #pragma unroll
     for (int l = 0; l < BATCH; l++)
@@ -215,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
       for (int s = 0; s < AT_ONCE; s++)
-        if (s0 + s < STEPS) product(sums[part], mine[s], filter + (u64)((s0 + s) * COLUMNS * 2), s0 + s > 0);
+        if (s0 + s < STEPS) product(sums[part], mine[s], filter + (u64)((s0 + s) * (STEP_BYTES / 16)), s0 + s > 0);
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     }
     if (STAGES > 1 && slab != first) { // while products run, the stage before is filled again

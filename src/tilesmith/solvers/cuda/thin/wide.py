@@ -107,7 +107,7 @@ class WideTile(ThinTile):
     @cached_property
     def shared_bytes(self) -> int:
         along, across = self.products
-        filter_, biases = along * across * 256, -(-across * 32 // 128) * 128
+        filter_, biases = -(-along * (across * 256 + 16) // 128) * 128, -(-across * 32 // 128) * 128
         barriers = -(-self.warps * self.stages * 8 // 128) * 128
         return filter_ + biases + barriers + self.warps * (self.stages * self.stage_bytes + 64)
 

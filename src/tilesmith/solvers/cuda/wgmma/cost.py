@@ -35,6 +35,8 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     per_step = _step_cycles(t, fit) * busy
     stored = fit.scattered if t.store == "DIRECT" else fit.stored
     epilogue = fit.epilogue + bm * bn / stored
+    if t.store in ("RUN", "LINES"):
+        epilogue += fit.packed * v["products_m"] * ceil(bn / 64)
     if t.store == "PARTIAL":
         epilogue = bm * bn / fit.kept_sums
     if split > 1:

@@ -209,6 +209,12 @@ template <bool OF_COLUMNS> TS_DEVICE void add_residual(ts_u32 from, Sum *v, bool
     if (i < 4 || two) v[i] = activate(v[i]);
 }
 
+// A lane's words of 16 rows of 128 bytes, all under way at once: each waits some 30 cycles.
+TS_DEVICE void load_words(ts_u32 from, ts_u32 (&words)[16], int lane) {
+#pragma unroll
+  for (int i = 0; i < 16; i++) words[i] = ts_shared_load(from + i * 128 + (((lane >> 2) ^ (i & 7)) << 4) + (lane & 3) * 4);
+}
+
 TS_DEVICE ts_u32 bits_of(ts_bf16 v) { return v.bits; }
 TS_DEVICE ts_u32 bits_of(ts_fp16 v) { return v.bits; }
 template <typename T> TS_DEVICE ts_u32 bits_of(T) { return 0; } // never called
@@ -551,14 +557,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                 const int column = chunk * 64 + lane * 2, left = (to - from) * 8 - lane * 2;
                 const int here = left < RUN_COLS - column ? left : RUN_COLS - column;
                 const ts_u32 run_at = staging + WARPS * BUFFERS * BUFFER + (wg * 4 + warp) * RUN_BYTES + column * 2;
+                ts_u32 words[16], next[16] = {};
+                load_words(at, words, lane);
+#pragma unroll
+                for (int i = 0; i < 16; i++)
+                  if (i * RUN_COLS & 1) next[i] = __shfl_down_sync(~0u, words[i], 1);
 #pragma unroll
                 for (int i = 0; i < 16; i++) {
-                  const ts_u32 two = ts_shared_load(at + i * 128 + (((lane >> 2) ^ (i & 7)) << 4) + (lane & 3) * 4);
-                  const ts_u32 to_row = run_at + i * (RUN_COLS * 2);
+                  const ts_u32 two = words[i], to_row = run_at + i * (RUN_COLS * 2);
                   if (i * RUN_COLS & 1) {
-                    const ts_u32 next = __shfl_down_sync(~0u, two, 1);
                     if (lane == 0 && here > 0) ts_shared_store(to_row, (ts_u16)two);
-                    if (here > 2 && lane < 31) ts_shared_store(to_row + 2, two >> 16 | next << 16);
+                    if (here > 2 && lane < 31) ts_shared_store(to_row + 2, two >> 16 | next[i] << 16);
                     else if (here > 1) ts_shared_store(to_row + 2, (ts_u16)(two >> 16));
                   } else if (here > 1) {
                     ts_shared_store(to_row, two);
@@ -586,11 +595,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                 __syncwarp();
                 const int column = column0 + chunk * 64 + lane * 2, left = (to - from) * 8 - lane * 2;
                 const int here = left < run.cols - column ? left : run.cols - column; // elements of the row from this lane on
-#pragma unroll 4
+                ts_u32 words[16];
+                load_words(at, words, lane);
+#pragma unroll
                 for (int i = 0; i < 16; i++) {
                   const ts_i64 line = __shfl_sync(~0u, mine, i);
-                  const ts_u32 two = ts_shared_load(at + i * 128 + (((lane >> 2) ^ (i & 7)) << 4) + (lane & 3) * 4);
-                  const ts_u32 next = __shfl_down_sync(~0u, two, 1);
+                  const ts_u32 two = words[i], next = __shfl_down_sync(~0u, two, 1);
                   ts_u16 *const to_row = (ts_u16 *)run.out + line + column;
                   if (line < 0) continue;
                   if (line & 1) { // words that begin inside a lane's pair
