@@ -5,7 +5,7 @@
         [--against NAMES] [--types TYPE ...] [--out FILE.json]
 
 What ``tilesmith gemm run PROBLEMS --against cublas,cutlass`` does for one product after the other is done here for all
-of them, step by step: our searches, while a process beside them compiles CUTLASS's kernels; the races among those; and
+of them, step by step: CUTLASS's kernels are compiled on all cores; our searches; the races among those kernels; and
 both beside each other, in rows of calls and in single calls. Products are dealt out to all GPUs of the machine; a
 product meets its rivals on one of them. Results are those of the laboratory (TILESMITH_LAB_DIR, where CUTLASS's kernels
 are kept, too), so a run that was stopped goes on, and ``tilesmith gemm perf`` shows them. FILE gets them as JSON. A
@@ -50,7 +50,7 @@ from tilesmith.tune.session import TuneResult  # noqa: E402
 NICE = 10  # of compilers, beside searches
 # The data and the reference of a large product take seconds, which count as its search's.
 LARGE, LARGE_S = 8192**3, 8.0
-FIRST_S = 6.0  # the start of the process that measures
+FIRST_S = 12.0  # the start of the process that measures, of which four may begin at once
 RACES, HANGS_S = 0.7, 20.0  # the share of the limit after which no race begins; seconds of the last one
 NO_BUILD_S = "0.1"  # TILESMITH_RIVAL_SECONDS of a race: what is not compiled by then is left out
 
@@ -206,11 +206,16 @@ def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: in
         for rival in rivals:
             if number >= start and not clock.late and rival.needs_trial(each.canonical, target):
                 at.write_text(str(number))
+                began, told = time.monotonic(), StringIO()
                 try:
-                    with redirect_stdout(StringIO()):
+                    with redirect_stdout(told):
                         try_rival(rival.name, each.canonical.key(), "cuda:0", 0)
                 except Exception as error:
                     print(f"{said(each)}: {rival.name}: {type(error).__name__}: {error}"[:300], flush=True)
+                    continue
+                clock.say(
+                    f"{time.monotonic() - began:.1f} s: {said(each)}: {told.getvalue().strip().split('tell: ')[-1]}"
+                )
 
 
 def show(rows: list[dict]) -> None:
@@ -246,6 +251,8 @@ def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival
     clock.say(f"{len(left)} of {len(problems)} products on {session.place.target.name}")
     searches: dict[str, TuneResult] = {}
     with Workers() as workers:
+        workers.prepare(0)
+        sys.stdin.read()  # until all rivals are compiled: beside 64 compilers no search would end in time
         for each in left:
             if clock.late:
                 break
@@ -259,7 +266,6 @@ def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival
                 continue
             us = found.record.time_us
             clock.say(f"{said(each)}: {found.new_trials} configs in {found.seconds:.1f} s, {us:.1f} us")
-    sys.stdin.read()  # until all rivals are compiled
     race_all(left, tried, clock)
     for each in left:
         if clock.late or each.canonical.key() not in searches:

@@ -81,7 +81,8 @@ class CutlassRival:
         truth = GemmCall(setting.signature, "cublas").compute(tensors)
         ways = makers(product, kernels, built.libraries, target.cores, tensors, truth, setting.stream)
         order, wrong = contest(ways, truth, stream, target)
-        tell(f"CUTLASS: {len(order)} of {len(ways)} ways of {len(built.libraries)} kernels run; {len(wrong)} fail")
+        right = len(ways) - len(wrong)
+        tell(f"CUTLASS: {right} ways of {len(built.libraries)} kernels run, {len(wrong)} fail; {len(order)} raced")
         keep_order(self._kept(product, target), order, wrong, failed=built.failed, listed=len(kernels))
 
     @contextmanager
