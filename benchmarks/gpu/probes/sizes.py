@@ -223,8 +223,9 @@ def show(rows: list[dict]) -> None:
     results = [result_of(row) for row in rows]
     print(text_table(results, 160))
     singles = [single for each in results if (single := in_single_calls(each)) is not None]
-    print("\nsingle calls")
-    print(text_table(singles, 160))
+    if singles:
+        print("\nsingle calls")
+        print(text_table(singles, 160))
     print(f"longest search: {max((each.seconds for each in results), default=0.0):.1f} s")
 
 
