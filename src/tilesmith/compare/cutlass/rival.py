@@ -62,6 +62,16 @@ class CutlassRival:
         if compilers:
             compilers[0].build(sorted(kernels.values(), key=_is_late), seconds, tell)
 
+    def load(self, signature: Signature, target: Target) -> None:
+        """Load its compiled kernels for a problem: the first call of each takes the device's runtime a while."""
+        from tilesmith.compare.cutlass.library import CutlassGemm
+
+        if asked := _asked(signature, target):
+            kernels, compiler = self._kernels(*asked)
+            for place in map(compiler.place, kernels):
+                if place.exists():
+                    CutlassGemm(place, asked[0], 1).load()
+
     def trial(self, setting: Setting, stream: Any, tell: Callable[[str], None]) -> None:
         """Compile its kernels, let them race, and keep their order; ``CompileError`` if none is compiled."""
         from tilesmith.compare.contest import contest, keep_order
