@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilesmith import GemmSignature
-from tilesmith.compare.contest import keep_order
+from tilesmith.compare.contest import MOST, keep_order, worth_racing
 from tilesmith.compare.cutlass.build import LATE, Compiler
 from tilesmith.compare.cutlass.checkout import find_checkout, nvcc_version
 from tilesmith.compare.cutlass.kernels import CutlassKernel, _listed, kernels_for, product_of, splits_of
@@ -116,6 +116,12 @@ def test_the_generator_that_fails_is_told(nvcc, tmp_path):
     (tmp_path / "python" / "cutlass_library" / "__init__.py").write_text("")
     with pytest.raises(CompileError, match="generator fails: ModuleNotFoundError"):
         kernels_for(product_of(GemmSignature(64, 64, 64)), TARGET, find_checkout(), "13.0")
+
+
+def test_what_is_far_behind_after_a_few_calls_is_not_raced():
+    assert worth_racing({"slow": 17.0, "near": 15.0, "fast": 10.0}) == ["fast", "near"]
+    many = {str(number): 10.0 + number * 0.01 for number in range(100)}
+    assert worth_racing(many) == list(many)[:MOST]
 
 
 def test_a_race_without_late_kernels_is_held_again(nvcc):

@@ -5,7 +5,7 @@
         [--against NAMES] [--types TYPE ...] [--out FILE.json]
 
 What ``tilesmith gemm run PROBLEMS --against cublas,cutlass`` does for one product after the other is done here for all
-of them, step by step: our searches, while a process beside them compiles CUTLASS's kernels; the races among those; and
+of them, step by step: CUTLASS's kernels are compiled on all cores; our searches; the races among those kernels; and
 both beside each other, in rows of calls and in single calls. Products are dealt out to all GPUs of the machine; a
 product meets its rivals on one of them. Results are those of the laboratory (TILESMITH_LAB_DIR, where CUTLASS's kernels
 are kept, too), so a run that was stopped goes on, and ``tilesmith gemm perf`` shows them. FILE gets them as JSON. A
@@ -50,8 +50,8 @@ from tilesmith.tune.session import TuneResult  # noqa: E402
 NICE = 10  # of compilers, beside searches
 # The data and the reference of a large product take seconds, which count as its search's.
 LARGE, LARGE_S = 8192**3, 8.0
-FIRST_S = 6.0  # the start of the process that measures
-RACES, HANGS_S = 0.7, 20.0  # the share of the limit after which no race begins; seconds of the last one
+FIRST_S = 12.0  # the start of the process that measures, of which four may begin at once
+RACES, HANGS_S = 0.75, 20.0  # the share of the limit after which no race begins; seconds of the last one
 NO_BUILD_S = "0.1"  # TILESMITH_RIVAL_SECONDS of a race: what is not compiled by then is left out
 
 
@@ -162,7 +162,16 @@ def finish(problems: list[GemmSignature], place: Place, clock: Clock, args: argp
     return missing
 
 
-def race_all(problems: list[GemmSignature], rivals: list[TriedRival], clock: Clock) -> None:
+def begin_race(start: int) -> subprocess.Popen[str]:
+    """A process that loads the rivals' kernels, and lets them race once it is told the seconds for it."""
+    words = [sys.executable, __file__, *sys.argv[1:], "--step", "race", "--start", str(start)]
+    quick = os.environ | {"TILESMITH_RIVAL_SECONDS": NO_BUILD_S}
+    return subprocess.Popen(words, stdin=subprocess.PIPE, env=quick, text=True)
+
+
+def race_all(
+    problems: list[GemmSignature], rivals: list[TriedRival], clock: Clock, racer: subprocess.Popen[str] | None
+) -> None:
     """Let each rival's kernels race for each product, in a process that is begun again after one that dies."""
     target = cuda_target_of(0)
     left = sum(rival.needs_trial(each.canonical, target) for each in problems for rival in rivals)
@@ -172,26 +181,19 @@ def race_all(problems: list[GemmSignature], rivals: list[TriedRival], clock: Clo
     while left and start < len(problems) and clock.left(RACES) > 0:
         at.write_text(str(start))
         seconds = clock.left(RACES)
-        words = [
-            sys.executable,
-            __file__,
-            *sys.argv[1:],
-            "--step",
-            "race",
-            "--start",
-            str(start),
-            "--race",
-            f"{seconds}",
-        ]
-        environment = os.environ | {"TILESMITH_RIVAL_SECONDS": NO_BUILD_S}
+        racer = racer or begin_race(start)
         try:
-            if subprocess.run(words, check=False, env=environment, timeout=seconds + HANGS_S).returncode == 0:
+            racer.communicate(f"{seconds}\n", timeout=seconds + HANGS_S)
+            if racer.returncode == 0:
                 break
         except subprocess.TimeoutExpired:
             clock.say(f"the race of {said(problems[int(at.read_text())])} took too long")
             break
         clock.say(f"the race of {said(problems[int(at.read_text())])} killed its process")
-        start = int(at.read_text()) + 1
+        racer, start = None, int(at.read_text()) + 1
+    if racer is not None and racer.poll() is None:
+        racer.kill()
+        racer.wait()
     at.unlink(missing_ok=True)
 
 
@@ -200,17 +202,28 @@ def place_of_races() -> Path:
     return rivals_folder() / f"race_{os.environ.get('CUDA_VISIBLE_DEVICES', '')}.at"
 
 
-def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: int, seconds: float) -> None:
-    target, at, clock = cuda_target_of(0), place_of_races(), Clock(seconds)
+def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: int) -> None:
+    import torch
+
+    target, at, clock = cuda_target_of(0), place_of_races(), Clock(0.0)
+    torch.empty(1, device="cuda")
+    for each in problems if CUTLASS in rivals else ():
+        CUTLASS.load(each.canonical, target)
+    clock.say("the rivals' kernels are loaded")
+    clock = Clock(float(sys.stdin.readline()))
     for number, each in enumerate(problems):
         for rival in rivals:
             if number >= start and not clock.late and rival.needs_trial(each.canonical, target):
                 at.write_text(str(number))
+                began, told = time.monotonic(), StringIO()
                 try:
-                    with redirect_stdout(StringIO()):
+                    with redirect_stdout(told):
                         try_rival(rival.name, each.canonical.key(), "cuda:0", 0)
                 except Exception as error:
                     print(f"{said(each)}: {rival.name}: {type(error).__name__}: {error}"[:300], flush=True)
+                    continue
+                last = told.getvalue().strip().rpartition("tell: ")[2]
+                clock.say(f"{time.monotonic() - began:.1f} s: {said(each)}: {last}")
 
 
 def show(rows: list[dict]) -> None:
@@ -218,8 +231,9 @@ def show(rows: list[dict]) -> None:
     results = [result_of(row) for row in rows]
     print(text_table(results, 160))
     singles = [single for each in results if (single := in_single_calls(each)) is not None]
-    print("\nsingle calls")
-    print(text_table(singles, 160))
+    if singles:
+        print("\nsingle calls")
+        print(text_table(singles, 160))
     print(f"longest search: {max((each.seconds for each in results), default=0.0):.1f} s")
 
 
@@ -246,6 +260,9 @@ def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival
     clock.say(f"{len(left)} of {len(problems)} products on {session.place.target.name}")
     searches: dict[str, TuneResult] = {}
     with Workers() as workers:
+        workers.prepare(0)
+        sys.stdin.read()  # until all rivals are compiled: beside 64 compilers no search would end in time
+        racer = begin_race(0) if tried and left else None
         for each in left:
             if clock.late:
                 break
@@ -259,8 +276,7 @@ def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival
                 continue
             us = found.record.time_us
             clock.say(f"{said(each)}: {found.new_trials} configs in {found.seconds:.1f} s, {us:.1f} us")
-    sys.stdin.read()  # until all rivals are compiled
-    race_all(left, tried, clock)
+    race_all(problems, tried, clock, racer)
     for each in left:
         if clock.late or each.canonical.key() not in searches:
             continue
@@ -282,7 +298,6 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("sizes.json"))
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=("build", "race"), help=argparse.SUPPRESS)
-    parser.add_argument("--race", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.problems.endswith(".json"):
@@ -299,7 +314,7 @@ def main() -> int:
         CUTLASS.build([each.canonical for each in problems], target, args.build_seconds, lambda text: None)
         return 0
     if args.step == "race":
-        race_step(problems, tried, args.start, args.race)
+        race_step(problems, tried, args.start)
         return 0
     place = place_of("cuda", None, [Raced(rival) for rival in rivals])
     if args.part is None:

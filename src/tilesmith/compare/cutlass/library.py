@@ -63,6 +63,10 @@ class CutlassGemm:
             found.append(_call(self._library, made, stream, (a, b, result, space)))
         return found
 
+    def load(self) -> None:
+        """Load the library, and let it find the current device."""
+        self._library.ts_cutlass_workspace(byref(self._problem(0, 0, 0)))
+
     def _problem(self, a: int, b: int, c: int) -> _Problem:
         p = self._product
         sizes = (p.m, p.n, p.k, p.count, p.a.lead, p.b.lead, p.c.lead, p.a.batch, p.b.batch, p.c.batch)

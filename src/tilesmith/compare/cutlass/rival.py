@@ -62,6 +62,16 @@ class CutlassRival:
         if compilers:
             compilers[0].build(sorted(kernels.values(), key=_is_late), seconds, tell)
 
+    def load(self, signature: Signature, target: Target) -> None:
+        """Load its compiled kernels for a problem: the first call of each takes the device's runtime a while."""
+        from tilesmith.compare.cutlass.library import CutlassGemm
+
+        if asked := _asked(signature, target):
+            kernels, compiler = self._kernels(*asked)
+            for place in map(compiler.place, kernels):
+                if place.exists():
+                    CutlassGemm(place, asked[0], 1).load()
+
     def trial(self, setting: Setting, stream: Any, tell: Callable[[str], None]) -> None:
         """Compile its kernels, let them race, and keep their order; ``CompileError`` if none is compiled."""
         from tilesmith.compare.contest import contest, keep_order
@@ -81,7 +91,8 @@ class CutlassRival:
         truth = GemmCall(setting.signature, "cublas").compute(tensors)
         ways = makers(product, kernels, built.libraries, target.cores, tensors, truth, setting.stream)
         order, wrong = contest(ways, truth, stream, target)
-        tell(f"CUTLASS: {len(order)} of {len(ways)} ways of {len(built.libraries)} kernels run; {len(wrong)} fail")
+        right = len(ways) - len(wrong)
+        tell(f"CUTLASS: {right} ways of {len(built.libraries)} kernels run, {len(wrong)} fail; {len(order)} raced")
         keep_order(self._kept(product, target), order, wrong, failed=built.failed, listed=len(kernels))
 
     @contextmanager
