@@ -93,14 +93,25 @@ def as_held(request: Request) -> Request:
     return next((each for each in spelled if answers_of(each)), request)
 
 
-def explained(request: Request) -> Choice:
+def explained(request: Request, kept: bool = False) -> Choice:
     """The choice without its plan, as ``resolve`` makes it in a mode that does not measure, with its evidence.
+
+    ``kept``: what the estimates chose in an earlier process is taken over, and kept for later ones. The trace of such a
+    choice has the accepted candidates alone.
 
     Raises ``NoSolutionError``.
     """
     request = request if request.only else as_held(request)
     packed = from_package(request)
-    return decide(request) if packed is None else with_record(packed, request).choice
+    if packed is not None:
+        return with_record(packed, request).choice
+    if not kept:
+        return decide(request)
+    found = untuned.recall(request)
+    if found is None:
+        found = decide(request)
+        untuned.keep(request, found)
+    return found
 
 
 def from_package(request: Request) -> Resolved | None:

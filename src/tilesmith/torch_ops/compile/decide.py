@@ -89,7 +89,7 @@ class Decider:
             installed_packages(),
         )  # fmt: skip
         try:
-            choice = explained(replace(request, databases=request.layers))
+            choice = explained(replace(request, databases=request.layers), kept=True)
         except NoSolutionError as error:
             return Decision(False, str(error), signature)
         except TilesmithError as error:

@@ -10,7 +10,6 @@ from torch.fx import Graph
 
 from tilesmith.errors import TilesmithError
 from tilesmith.problems.keys import parse_key
-from tilesmith.ready.tuning import tune
 from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.compile.races import race
 from tilesmith.torch_ops.compile.rewrite import Rewriter
@@ -21,6 +20,8 @@ _log = logging.getLogger("tilesmith.compile")
 
 def tune_graph(graph: Graph, device: str, seconds: float, frozen: bool) -> None:
     """Search for ``seconds``, longest where most time is spent by the estimate; results go to the user's database."""
+    from tilesmith.ready.tuning import tune  # what searches needs a third of the imports, and few graphs are tuned
+
     end = time.monotonic() + seconds
     shares = _shares(graph, device, frozen)
     decide = Decider(device)

@@ -1,0 +1,132 @@
+"""The first call of a model in a new process that finds all that an earlier one kept: eager, and each of our modes.
+
+    python benchmarks/models/remembered.py [--models resnet50 ...] [--modes MODE ...] [--rounds 5] [--batch 1]
+
+Two processes of each mode run the model first, in folders that begin empty: the second one keeps what it found in the
+databases. Then new processes of all modes run it in turns, on a CPU in fp32, channels last. The clock starts behind
+``import torch`` and the making of the model, and stops with the first result: importing Tilesmith and ``optimize``, or
+``torch.compile``, count. ``s`` is wall time, ``CPU s`` is the time of all threads and of all programs that were
+started, which a busy machine changes less: medians, with the least in brackets. ``programs`` started are compilers and
+Inductor's workers; ``files`` are those that were written into Tilesmith's folders (a measurement writes one).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT / "src")]
+MODES = ("eager", "tilesmith.optimize", "compile", "tilesmith backend")
+FILLING = 2
+
+
+def first_call(options: argparse.Namespace) -> dict:
+    """What the first call costs in this process."""
+    import torch
+    from modes import mode_named
+    from zoo import MODELS, VISION, make_sample, torchvision_package
+
+    torch.set_num_threads(options.threads)
+    if options.child in VISION:
+        torchvision_package()  # it imports TorchDynamo
+    assert options.child in MODELS["cpu"] or options.child == "tiny"
+    sample = make_sample(options.child, "cpu", options.batch, "fp32")
+    model, x = (each.to(memory_format=torch.channels_last) for each in (sample.model.eval(), sample.x))
+    mode, programs = mode_named(options.modes[0]), []
+    sys.addaudithook(lambda event, args: programs.append(str(args[0])) if event == "subprocess.Popen" else None)
+    begin, used = time.perf_counter(), cpu_s()
+    with torch.no_grad(), mode.settings():
+        mode.apply(model)(x)
+    seconds = time.perf_counter() - begin
+    return {"s": seconds, "cpu_s": cpu_s() - used, "programs": len(programs)}
+
+
+def cpu_s() -> float:
+    """Seconds of all threads of this process, and of the programs that it has waited for."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in both)
+
+
+def run(model: str, mode: str, stores: Path, options: argparse.Namespace) -> dict:
+    """What the first call costs in a new process with these folders, and how many files it writes there."""
+    before = files_of(stores)
+    words = [
+        sys.executable, str(Path(__file__)), "--child", model, "--modes", mode, "--batch", str(options.batch),
+        "--threads", str(options.threads),
+    ]  # fmt: skip
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))),
+        "TORCHINDUCTOR_CACHE_DIR": str(stores / "inductor"), "TILESMITH_CACHE_DIR": str(stores / "tilesmith"),
+        "TILESMITH_DB_PATH": str(stores / "tilesmith" / "tilesmith.db"), "OMP_NUM_THREADS": str(options.threads),
+        "TILESMITH_NUM_THREADS": str(options.threads), "PYTHONPYCACHEPREFIX": str(stores / "bytecode"),
+        "PYTHONDONTWRITEBYTECODE": "",
+    }  # fmt: skip
+    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    after = files_of(stores)
+    return json.loads(done.stdout.splitlines()[-1]) | {"files": len(after - before)}
+
+
+def files_of(stores: Path) -> set[tuple[str, int]]:
+    """The files of Tilesmith's folders, with their times."""
+    found = [path for path in (stores / "tilesmith").rglob("*") if path.is_file() and "staging" not in path.parts]
+    return {(str(path), path.stat().st_mtime_ns) for path in found}
+
+
+def measured(model: str, options: argparse.Namespace, folder: Path) -> dict[str, list[dict]]:
+    """The costs of each mode, in rounds."""
+    places = {mode: folder / mode.replace(" ", "_") for mode in options.modes}
+    for mode in options.modes:
+        for _ in range(FILLING):
+            run(model, mode, places[mode], options)
+    rows: dict[str, list[dict]] = {mode: [] for mode in options.modes}
+    for _ in range(options.rounds):
+        for mode in options.modes:
+            rows[mode].append(run(model, mode, places[mode], options))
+    return rows
+
+
+def line_of(mode: str, rows: list[dict]) -> str:
+    cells = [mode]
+    for name in ("s", "cpu_s"):
+        times = [row[name] for row in rows]
+        cells.append(f"{statistics.median(times):.2f} ({min(times):.2f})")
+    return f"| {' | '.join([*cells, *(str(max(row[name] for row in rows)) for name in ('programs', 'files'))])} |"
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=["resnet50"])
+    parser.add_argument("--modes", nargs="+", default=list(MODES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--child", metavar="MODEL", help=argparse.SUPPRESS)
+    options = parser.parse_args(words)
+    if options.child:
+        print(json.dumps(first_call(options)))
+        return 0
+    for model in options.models:
+        folder = Path(tempfile.mkdtemp(prefix="tilesmith-remembered-"))
+        try:
+            rows = measured(model, options, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        print(f"\n{model}, fp32, batch {options.batch}, {options.threads} threads\n")
+        print("| mode | s | CPU s | programs | files |\n|---|---:|---:|---:|---:|")
+        print("\n".join(line_of(mode, found) for mode, found in rows.items()), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

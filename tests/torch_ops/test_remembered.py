@@ -1,0 +1,51 @@
+"""The first call of an optimized model in a new process: nothing is compiled and nothing is measured again."""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "models"))
+import remembered
+import torch
+
+from tilesmith.dispatch import resolve
+from tilesmith.torch_ops.compile.decide import Decider
+from tilesmith.torch_ops.describe import gemm_problem
+
+OPTIONS = argparse.Namespace(batch=1, threads=1)
+
+
+def test_a_remembered_model_starts_no_program_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "hybrid")  # the default, which measures at first calls
+    first = remembered.run("tiny", "tilesmith.optimize", tmp_path, OPTIONS)
+    assert first["programs"] > 0
+    assert list((tmp_path / "tilesmith" / "races").glob("*.json"))
+    remembered.run("tiny", "tilesmith.optimize", tmp_path, OPTIONS)
+    later = remembered.run("tiny", "tilesmith.optimize", tmp_path, OPTIONS)
+    assert (later["programs"], later["files"]) == (0, 0)
+
+
+def test_optimizing_a_model_imports_no_compiler_of_pytorch():
+    """TorchDynamo takes a second to import, and so does what searches."""
+    code = (
+        "import sys, torch, tilesmith\n"
+        "model = tilesmith.optimize(torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.ReLU()).eval())\n"
+        "print(*[each for each in ('torch._dynamo', 'sympy', 'tilesmith.tune.session') if each in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+def test_a_later_decision_takes_over_what_the_estimates_chose(monkeypatch):
+    """Estimating the candidates of each convolution of a ResNet-50 took more time than the rest of our work."""
+    decided, decide = [], resolve.decide
+    monkeypatch.setattr(resolve, "decide", lambda *given: decided.append(given) or decide(*given))
+
+    def make():
+        return gemm_problem(torch.ones(48, 31), torch.ones(31, 40))
+
+    first, second = (Decider("cpu")(make) for _ in range(2))
+    assert (len(decided), second) == (1, first)
+    assert Decider("cpu")(lambda: gemm_problem(torch.ones(48, 33), torch.ones(33, 40))).solver
+    assert len(decided) == 2
