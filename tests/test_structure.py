@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tilesmith.solvers.generation import FAMILIES
 
 ROOT = Path(__file__).parents[1]

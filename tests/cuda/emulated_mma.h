@@ -137,7 +137,7 @@ TS_MMA_DEVICE float small_float(u32 b, int m, int e, bool inf) {
   return b >> (m + e) ? -v : v;
 }
 TS_MMA_DEVICE u32 nearest(float v, int m, int e, bool inf) {
-  const u32 sign = (u32)__builtin_signbit(v) << (m + e), top = (1u << e) - 1;
+  const u32 sign = (u32)(__builtin_signbit(v) != 0) << (m + e), top = (1u << e) - 1;
   const int bias = (1 << (e - 1)) - 1;
   if (v != v) return sign | top << m | ((1u << m) - 1);
   int exponent;
