@@ -181,9 +181,11 @@ def test_files_are_short():
 def test_import_is_light():
     code = (
         "import sys, time, json; t = time.process_time(); import tilesmith; dt = time.process_time() - t;"
-        "print(json.dumps({'seconds': dt, 'modules': sorted(sys.modules)}))"
+        "alone = sorted(sys.modules); tilesmith.get_launchable;"
+        "print(json.dumps({'seconds': dt, 'modules': alone, 'later': sorted(sys.modules)}))"
     )
     runs = [json.loads(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(3)]
     heavy = {"torch", "cuda", "cupy", "ray", "dask", "sqlite3", "rich"}
     assert heavy.isdisjoint(name.split(".")[0] for name in runs[0]["modules"])
+    assert {"torch", "decimal", "fractions", "sqlite3", "rich"}.isdisjoint(runs[0]["later"])
     assert min(run["seconds"] for run in runs) < 0.2
