@@ -41,9 +41,10 @@ $(VENV)/.torch: | $(BIN)/python
 	$(PIP) install $(TORCH)
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.torch $(VENV)/.setup
-	$(PIP) install -e '.[test,quality,docs]'
-	@touch $@
+# One call builds the package once. Without --no-compile, pip compiles 10,000 files of which tests import few.
+$(VENV)/.dev: pyproject.toml $(RUNTIME) | $(BIN)/python
+	$(PIP) install --no-compile $(TORCH) -e '.[test,quality,docs]'
+	@touch $(VENV)/.torch $(VENV)/.setup $@
 
 system:
 	@$(PYTHON) benchmarks/gpu/build_runtime.py --check
@@ -52,7 +53,7 @@ demo: $(READY) $(DRAWS)  ## tune real convolutions on this machine, check them, 
 	$(RUN) benchmarks/demo.py
 
 test: $(VENV)/.dev  ## everything that CI runs: quality, docs, tests
-	$(MAKE) --no-print-directory quality docs
+	$(MAKE) --no-print-directory -j 2 quality docs
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 LEVELS := x86_64-v2 x86_64-v3 x86_64-v4

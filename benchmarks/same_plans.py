@@ -144,6 +144,8 @@ def rows() -> Iterator[tuple]:
     gpu = gpu_target()
     for path in sorted(RESULTS.rglob("*.json")):
         held = json.loads(path.read_text())
+        if not isinstance(held, dict):
+            continue  # of a probe
         if "lists" in held:
             for row in (row for found in held["lists"].values() for row in found if "config" in row.get("bench", {})):
                 signature = from_command(row["command"])[row["direction"]]

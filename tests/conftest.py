@@ -29,6 +29,25 @@ def level(request, record_property):
     return request.param
 
 
+# What is built once for these files or folders is built in one worker, not in each.
+ONE_WORKER = {
+    "embed": "embed", "dispatch/test_hits.py": "hits", "dispatch/test_packages.py": "dispatch-packages",
+    "cuda/test_cuda_library.py": "cuda-library", "cuda/test_cuda_machine.py": "machine", "fuzz": "fuzz",
+    "package/test_index.py": "machine", "package/test_shell_install.py": "machine", "report": "report",
+    "runtime/test_library_api.py": "library", "runtime/test_library_programs.py": "library",
+    "runtime/test_problem_keys.py": "problem-keys", "runtime/test_reference_in_c.py": "reference-in-c",
+    "tune/test_miscompiled.py": "miscompiled", "tune/test_session.py": "session", "fleet/test_dask_fleet.py": "dask",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.is_relative_to(needs.TESTS):
+            parts = item.path.relative_to(needs.TESTS).parts
+            if group := ONE_WORKER.get("/".join(parts)) or ONE_WORKER.get(parts[0]):
+                item.add_marker(pytest.mark.xdist_group(group))
+
+
 class Unmet(pytest.Module):
     """A file of tests that cannot even be imported here."""
 

@@ -1,4 +1,6 @@
-"""Every test has a database of its own; kernels compiled by one serve the others. The level of the CPU stays capped."""
+"""Every test has a database of its own; kernels compiled by one serve the others, in all workers of a run. The level of
+the CPU stays capped.
+"""
 
 import os
 
@@ -10,7 +12,11 @@ from tilesmith.env import CPU_LEVEL
 
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("cache")
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers
+    (folder / "shared-cache").mkdir(exist_ok=True)
+    return folder / "shared-cache"
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from tilesmith.solvers.generation import FAMILIES
 
@@ -43,6 +42,7 @@ def area(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
 def imported(path: Path) -> list[tuple[int, str]]:
     """Every module that a file imports, inside functions too, with its line."""
     found = []
@@ -92,15 +92,15 @@ def test_every_folder_has_its_place():
     assert {area(path) for path in modules()} - {"__init__", "__main__"} <= set(ORDER)
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_point_upward(path):
-    if area(path) in ("__init__", "__main__"):
-        return
-    own = ORDER.index(area(path))
-    for line, name in imported(path):
-        parts = name.split(".")
-        if parts[0] == "tilesmith" and len(parts) > 1 and parts[1] in ORDER:
-            assert ORDER.index(parts[1]) <= own, f"{path}:{line}: {area(path)}/ may not import {parts[1]}/"
+def test_imports_point_upward():
+    for path in modules():
+        if area(path) in ("__init__", "__main__"):
+            continue
+        own = ORDER.index(area(path))
+        for line, name in imported(path):
+            parts = name.split(".")
+            if parts[0] == "tilesmith" and len(parts) > 1 and parts[1] in ORDER:
+                assert ORDER.index(parts[1]) <= own, f"{path}:{line}: {area(path)}/ may not import {parts[1]}/"
 
 
 def module(path: Path) -> str:
@@ -163,15 +163,13 @@ def test_no_folder_is_crowded():
     assert {name: count for name, count in folders.items() if count > MOST_FILES} == {}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_torch_is_imported_in_one_place(path):
-    folder = str(path.relative_to(PACKAGE).parent)
-    if folder in TORCH_FOLDERS:
-        return
+def test_torch_is_imported_in_one_place():
     # get_sample_args(device=...) hands out torch tensors when a user asks for them: the one lazy import elsewhere.
     allowed = {"problems/samples.py"}
-    names = [name for _, name in imported(path) if name.split(".")[0] == "torch"]
-    assert not names or str(path.relative_to(PACKAGE)) in allowed
+    for path in modules():
+        name = str(path.relative_to(PACKAGE))
+        if str(path.relative_to(PACKAGE).parent) not in TORCH_FOLDERS and name not in allowed:
+            assert not [each for _, each in imported(path) if each.split(".")[0] == "torch"], name
 
 
 def test_files_are_short():
@@ -183,9 +181,11 @@ def test_files_are_short():
 def test_import_is_light():
     code = (
         "import sys, time, json; t = time.process_time(); import tilesmith; dt = time.process_time() - t;"
-        "print(json.dumps({'seconds': dt, 'modules': sorted(sys.modules)}))"
+        "alone = sorted(sys.modules); tilesmith.get_launchable;"
+        "print(json.dumps({'seconds': dt, 'modules': alone, 'later': sorted(sys.modules)}))"
     )
     runs = [json.loads(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(3)]
     heavy = {"torch", "cuda", "cupy", "ray", "dask", "sqlite3", "rich"}
     assert heavy.isdisjoint(name.split(".")[0] for name in runs[0]["modules"])
+    assert {"torch", "decimal", "fractions", "sqlite3", "rich"}.isdisjoint(runs[0]["later"])
     assert min(run["seconds"] for run in runs) < 0.2

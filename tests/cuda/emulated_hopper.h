@@ -1,7 +1,4 @@
 /* The functions of codegen/cuda/hopper.cuh on the host, for 16-bit types: bulk copies and products are done when asked for. */
-#include <cstdint>
-#include <cstdio>
-#include <map>
 #define __align__(n) __attribute__((aligned(n)))
 #define __host__
 #define __grid_constant__
@@ -76,17 +73,22 @@ TS_DEVICE int ts_quotient(int n, ts_u64 by) { return (int)((ts_u64)(ts_u32)n * (
 TS_DEVICE void ts_touch(ts_u32) {}
 TS_DEVICE ts_u32 ts_shared_address(const void *p) { return (ts_u32)((const unsigned char *)p - emulated_shared); }
 struct emulated_barrier { int count, pending, tx; unsigned phase; };
-static std::map<unsigned, emulated_barrier> emulated_barriers;
+static emulated_barrier emulated_barriers[sizeof emulated_shared / 8];
+static emulated_barrier &emulated_barrier_at(ts_u32 at) {
+  emulated_barrier &b = emulated_barriers[at / 8];
+  if (at % 8 || b.count == 0) { fprintf(stderr, "no barrier is at %u\n", at); abort(); }
+  return b;
+}
 static void emulated_check(emulated_barrier &b) {
   if (b.pending == 0 && b.tx == 0) b.pending = b.count, b.phase ^= 1;
   if (b.pending < 0) { fprintf(stderr, "too many arrivals\n"); abort(); }
 }
-TS_DEVICE void ts_barrier_init(ts_u32 at, ts_u32 count) { emulated_barriers[at] = {(int)count, (int)count, 0, 0}; }
+TS_DEVICE void ts_barrier_init(ts_u32 at, ts_u32 count) { emulated_barriers[at / 8] = {(int)count, (int)count, 0, 0}; }
 TS_DEVICE void ts_barrier_init_done() {}
-TS_DEVICE void ts_expect(ts_u32 at, ts_u32 bytes) { auto &b = emulated_barriers.at(at); b.tx += bytes, b.pending--; emulated_check(b); }
-TS_DEVICE void ts_arrive(ts_u32 at) { auto &b = emulated_barriers.at(at); b.pending--; emulated_check(b); }
-TS_DEVICE void emulated_complete(ts_u32 at, int bytes) { auto &b = emulated_barriers.at(at); b.tx -= bytes; emulated_check(b); }
-TS_DEVICE void ts_wait(ts_u32 at, ts_u32 phase) { while (emulated_barriers.at(at).phase == (phase & 1)) emulated_wait(); }
+TS_DEVICE void ts_expect(ts_u32 at, ts_u32 bytes) { auto &b = emulated_barrier_at(at); b.tx += bytes, b.pending--; emulated_check(b); }
+TS_DEVICE void ts_arrive(ts_u32 at) { auto &b = emulated_barrier_at(at); b.pending--; emulated_check(b); }
+TS_DEVICE void emulated_complete(ts_u32 at, int bytes) { auto &b = emulated_barrier_at(at); b.tx -= bytes; emulated_check(b); }
+TS_DEVICE void ts_wait(ts_u32 at, ts_u32 phase) { while (emulated_barrier_at(at).phase == (phase & 1)) emulated_wait(); }
 static struct { unsigned arrived, generation, any[2]; } emulated_named[16];
 static unsigned emulated_arrive(ts_u32 id, ts_u32 threads, bool flag) {
   auto &n = emulated_named[id];
@@ -270,7 +272,7 @@ static unsigned long emulated_block = ~0ul;
 static void emulated_begin() {
   if (emulated_block == blockIdx.x) return;
   emulated_block = blockIdx.x, emulated_waited = 0;
-  emulated_barriers.clear();
+  memset(emulated_barriers, 0, sizeof emulated_barriers);
   memset(emulated_named, 0, sizeof emulated_named);
   memset(emulated_groups, 0, sizeof emulated_groups);
   memset(emulated_count, 0, sizeof emulated_count);

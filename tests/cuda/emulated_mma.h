@@ -1,5 +1,4 @@
 /* The functions of codegen/cuda/mma.cuh on the host: what a warp does together, its lanes post and then read. */
-#include <cstdint>
 
 #define __align__(n) __attribute__((aligned(n)))
 #define __host__
@@ -138,13 +137,13 @@ TS_MMA_DEVICE float small_float(u32 b, int m, int e, bool inf) {
   return b >> (m + e) ? -v : v;
 }
 TS_MMA_DEVICE u32 nearest(float v, int m, int e, bool inf) {
-  const u32 sign = (u32)std::signbit(v) << (m + e), top = (1u << e) - 1;
+  const u32 sign = (u32)(__builtin_signbit(v) != 0) << (m + e), top = (1u << e) - 1;
   const int bias = (1 << (e - 1)) - 1;
   if (v != v) return sign | top << m | ((1u << m) - 1);
   int exponent;
   frexpf(v, &exponent);
   const int unit = (exponent - 1 < 1 - bias ? 1 - bias : exponent - 1) - m;
-  const float rounded = fabsf(std::isinf(v) ? v : ldexpf(nearbyintf(ldexpf(v, -unit)), unit));
+  const float rounded = fabsf(__builtin_isinf(v) ? v : ldexpf(nearbyintf(ldexpf(v, -unit)), unit));
   const float largest = small_float(inf ? (top << m) - 1 : (top << m | ((1u << m) - 2)), m, e, inf);
   if (rounded > largest) return sign | top << m | (inf ? 0 : (1u << m) - 1);
   if (rounded < ldexpf(1, 1 - bias)) return sign | (u32)ldexpf(rounded, bias + m - 1);

@@ -113,8 +113,9 @@ def test_refusals_name_their_reason(signature, word):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
 def test_untuned_kernels_compile_without_spills(arch, tmp_path):
+    """All cases on an H200, every third one on the others."""
     target, sources = CUDA_TARGETS[arch], {}
-    for signature, _ in CASES:
+    for signature, _ in CASES if arch == "sm_90a" else CASES[arch == "sm_80" :: 3]:
         geometry = signature.canonical.geometry
         chosen = SOLVER.default_config(geometry, target)
         assert SOLVER.search_space(geometry, target).contains(chosen)

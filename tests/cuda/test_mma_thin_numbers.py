@@ -21,7 +21,7 @@ from tilesmith.runtime.device import device
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.thin.solver import MmaThinSolver, WgmmaThinSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected
-from tilesmith.targets.cuda import cuda_target
+from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
 from tilesmith.toolchain.build import build_unit
 
 SOLVER, WIDE = MmaThinSolver(), WgmmaThinSolver()
@@ -134,6 +134,17 @@ def test_what_is_not_of_warpgroups_is_refused():
         reasons.CHANNELS, "5000 x 255 x 127"
     )
     assert WIDE.applicable(gemm(5000, 255, 127).canonical.geometry, H200) == Accepted()
+
+
+@pytest.mark.parametrize(("arch", "cases"), [("sm_90a", CASES[::5]), ("sm_80", CASES[2::9])], ids=["sm_90a", "sm_80"])
+def test_untuned_kernels_compile_without_spills(arch, cases, tmp_path):
+    target, sources = CUDA_TARGETS[arch], {}
+    for signature, _ in cases:
+        geometry = rewrites(signature.canonical)[-1].signature.geometry
+        for source in SOLVER.draft(geometry, SOLVER.default_config(geometry, target), target).sources:
+            sources[source.symbol] = source
+    found = build_unit(list(sources.values()), target, tmp_path / "unit.cubin")
+    assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
 
 
 @pytest.mark.parametrize(("n", "k"), [(128, 127), (127, 128), (33, 96), (100, 100), (255, 256)])

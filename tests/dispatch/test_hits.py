@@ -13,6 +13,7 @@ from tilesmith.db.opening import open_database
 from tilesmith.db.state import RECORDS, state_of
 from tilesmith.db.store import Database
 from tilesmith.dispatch import hits, launchable, resolve
+from tilesmith.dispatch.eager import forget
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.dispatch.request import Request
@@ -27,14 +28,27 @@ SMALL = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="N
 TARGET = host_target(1)
 
 
+def lives_in(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    patch.setenv("TILESMITH_DB_PATH", f"{folder / 'team.db'}{os.pathsep}{folder / 'user.db'}")
+    patch.setenv("TILESMITH_CACHE_DIR", str(folder / "cache"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """A database of two layers and a cache that hold ``SMALL``'s answer, for all tests to copy."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = lives_in(tmp_path_factory.mktemp("searched"), patch)
+        get_launchable(SMALL, target=TARGET, mode="hybrid")
+        forget()
+    return folder
+
+
 @pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A database of two layers and a cache that hold ``SMALL``'s answer."""
-    team, user = tmp_path / "team.db", tmp_path / "user.db"
-    monkeypatch.setenv("TILESMITH_DB_PATH", f"{team}{os.pathsep}{user}")
-    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
-    get_launchable(SMALL, target=TARGET, mode="hybrid")
-    return tmp_path
+def place(searched, tmp_path, monkeypatch):
+    """A copy of it, of the test's own."""
+    shutil.copytree(searched, tmp_path, dirs_exist_ok=True)
+    return lives_in(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 
 from package_samples import binary
 from plan_samples import SMALL
+from tilesmith.cli import packing
 from tilesmith.cli.main import run
 from tilesmith.db.records import Record
 from tilesmith.db.upkeep import revision_of
@@ -196,8 +197,14 @@ def test_the_least_time_won_for_its_bytes_leaves_first():
 
 
 @pytest.mark.needs_nvrtc
-def test_a_kernel_that_stays_serves_the_problems_of_one_that_leaves(tmp_path, capsys):
-    """Batches of a layer have several kernels; under a size all batches stay, on fewer of them."""
+def test_a_kernel_that_stays_serves_the_problems_of_one_that_leaves(tmp_path, capsys, monkeypatch):
+    """Batches of a layer have several kernels; under a size all batches stay, on fewer of them.
+
+    One byte too many does not make a package for each byte of its index.
+    """
+    made = []
+    assemble = packing.assemble_package
+    monkeypatch.setattr(packing, "assemble_package", lambda *parts: made.append(1) or assemble(*parts))
     (tmp_path / "some.toml").write_text(f'problems = ["convfp16 -n 1,4,16,64 {LAYERS[0].partition("-n 32 ")[2]}"]\n')
     words = ["package", "select", str(tmp_path / "some.toml"), "--target", "sm_80:108", "--explain", "--json"]
     kernels = []
@@ -215,6 +222,7 @@ def test_a_kernel_that_stays_serves_the_problems_of_one_that_leaves(tmp_path, ca
         kernels.append(held)
         size = lines[-1]["bytes"] - 1
     assert kernels[1] < kernels[0]
+    assert len(made) <= 1 + 3
 
 
 # --- the commands -----------------------------------------------------------------------------------------------------

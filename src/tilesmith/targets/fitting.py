@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from tilesmith.errors import TargetError
 from tilesmith.targets.cpu import CPU_TARGETS
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CpuTarget, Target
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 class Fit(IntEnum):
@@ -61,6 +64,8 @@ def nearest_names(machine: Target, names: Iterable[str]) -> tuple[str, ...]:
 
 def distance(machine: Target, name: str) -> tuple[bool, int, Fraction, bool, str]:
     """For sorting: first the same target; then the same arch, then the highest below it; then cores, card and name."""
+    from fractions import Fraction  # a hit sorts nothing, and this imports `decimal`, too
+
     other = _parsed(name)
     assert other is not None
     archs = list(CPU_TARGETS)  # lowest first

@@ -20,7 +20,7 @@ Optional = torch.Tensor | None
 _C: Any = torch._C
 # A function of autograd that torch.func runs at one of its levels: operators reach the levels below.
 LevelFunction: Any = _SingleLevelFunction
-one_level: Any = autograd_function.enable_single_level_autograd_function  # type: ignore[attr-defined]
+one_level: Any = autograd_function.enable_single_level_autograd_function
 _DEVICES = (DispatchKey.CPU, DispatchKey.CUDA)
 _records = _C.is_grad_enabled
 _direct: dict[int, bool] = {}  # by the bits of a set of keys: asking PyTorch takes two microseconds

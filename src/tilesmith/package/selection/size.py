@@ -12,6 +12,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from tilesmith.dispatch.choice import Choice
 from tilesmith.errors import PackageError
@@ -98,7 +99,16 @@ def fitting_package(
                 f"{selection.place('size')}: size {selection.size} is too small: without a plan the package has "
                 f"{selection.size + beyond} bytes"
             )
-        most -= beyond  # the rows of databases, and the index
+        # Rows of databases and the index are in no cost, so the kept ones may cost less than ``most``: what lies
+        # between is free already.
+        most = min(most, _cost(kept, costs)) - beyond
+
+
+def _cost(packed: Sequence[PackedProblem], costs: Costs) -> int:
+    """The bytes of all plans and binaries."""
+    binaries = {artifact.digest: artifact for each in packed for artifact in each.artifacts}
+    plans = sum(costs.plan(plan) for each in packed for plan in each.plans)
+    return costs.fixed + plans + sum(map(costs.binary, binaries.values()))
 
 
 class _Budget:
@@ -205,12 +215,15 @@ class _Budget:
 
 
 def package_costs() -> Costs:
-    """Bytes of plans and binaries in a package: a record of the index, a name, and the stored bytes."""
+    """Bytes of plans and binaries in a package: a record of the index, a name, and the stored bytes. Each is
+    compressed once."""
 
+    @cache
     def plan_bytes(packed: PackedPlan) -> int:
         plan = decode(packed.data)
         return entry_bytes(plan_entry(name_of(plan.problem, plan.target), packed))
 
+    @cache
     def binary_bytes(artifact: Artifact) -> int:
         return entry_bytes(new_entry(Kind.BINARY, artifact.digest, artifact.data))
 

@@ -59,7 +59,7 @@ def backend(
             prepare_kernels(signatures_of(kept.lines), device, find_mode())
         own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
         settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}
-        call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)  # type: ignore[assignment]
+        call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)
         lines = tuple(own.lines) if own.has_run else kept.lines if kept is not None else _passed_by()
         if lines:
             _log.info("%s", add_report(lines, remembered=not own.has_run))
@@ -95,7 +95,7 @@ def _still_decided(kept: Kept | None, inputs: Sequence[Any], options: Options) -
     return kept
 
 
-class TilesmithPass(CustomGraphPass):
+class TilesmithPass(CustomGraphPass):  # type: ignore[misc]
     """The pass as Inductor runs it, with a name of all that its decisions depend on for Inductor's caches.
 
     Args:
