@@ -16,6 +16,7 @@ import sys
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from statistics import mean
 
@@ -85,7 +86,12 @@ def stored(data: bytes) -> bytes:
 
 def encodings(paths: list[Path]) -> int:
     """Print the bytes of all kernels under other encodings, and how many are above ``LIMIT`` under each."""
-    found = {e.name: e.content() for path in paths for e in PackageFile(path).entries() if e.kind == Kind.BINARY}
+    solvers, found = dict[bytes, str](), dict[str, bytes]()
+    for package in map(PackageFile, paths):
+        binaries = [entry for entry in package.entries() if entry.kind == Kind.BINARY]
+        for entry, kernel in zip(binaries, kernels_of(package), strict=True):
+            found[entry.name] = entry.content()
+            solvers[found[entry.name]] = kernel.solver
     elfs = sorted(found.values(), key=lambda elf: -deflated(elf))
     common = b"".join(sorted(elfs, key=len)[len(elfs) // 4 :][:2])
     taken = {
@@ -106,6 +112,7 @@ def encodings(paths: list[Path]) -> int:
         "code alone, registers as differences from the last instruction of their kind, the same": [
             len(stored(differences(code_of(elf)))) for elf in elfs
         ],
+        "as packages have them; LZMA after the best of six smaller kernels of its solver where above": based(solvers),
         "deflated after a dictionary of two kernels": [deflated(elf, common) for elf in elfs],
         "deflated after the next larger kernel": [deflated(*pair) for pair in zip(elfs, [b"", *elfs], strict=False)],
     }
@@ -114,6 +121,26 @@ def encodings(paths: list[Path]) -> int:
     for name, each in taken.items():
         print(f"| {name} | {sum(each)} | {max(each)} | {sum(nbytes > LIMIT for nbytes in each)} |")
     return 0
+
+
+def based(solvers: dict[bytes, str]) -> list[int]:
+    """Stored bytes of each kernel, a key of ``solvers``. A kernel above ``LIMIT`` is LZMA that goes on from a kernel of
+    the same solver, of the six largest up to ``LIMIT`` that which leaves the fewest bytes: what both streams begin with
+    is stored once."""
+    alone = {elf: len(stored(elf)) for elf in solvers}
+    smaller = sorted((elf for elf in alone if alone[elf] <= LIMIT), key=lambda elf: -alone[elf])
+    taken = []
+    for elf, nbytes in alone.items():
+        bases = [base for base in smaller if solvers[base] == solvers[elf]][:6] if nbytes > LIMIT else []
+        taken.append(min([nbytes, *(len(streamed(base + elf)) - len(streamed(base)) for base in bases)]))
+    return taken
+
+
+@lru_cache(16)
+def streamed(data: bytes) -> bytes:
+    """The raw stream of LZMA with the parameters of packages, and one window for all."""
+    how = {"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 20, "lc": 1, "lp": 2, "pb": 3}
+    return lzma.compress(data, format=lzma.FORMAT_RAW, filters=[how])
 
 
 def halves(code: bytes, nbytes: int) -> bytes:
