@@ -57,7 +57,7 @@ CASES = [
 # Runs of 8, 4, 2 and 1 products, whole and cut short; odd rows on either side, on both, on none; blocks that have
 # fewer slabs than warps.
 WIDE_CASES = [
-    *((conv("fwd", c, k), config(4, 16, 3, 1)) for c, k in ((127, 128), (33, 96), (100, 100), (35, 35), (1, 1))),
+    *((conv("fwd", c, k), config(4, 16, 3, 1)) for c, k in ((127, 128), (33, 96), (100, 100), (35, 35), (9, 11))),
     *((conv("bwd", c, k), config(4, 16, 2, 1)) for c, k in ((127, 128), (33, 96), (35, 35), (36, 10), (17, 66))),
     *((conv("fwd", c, k), config(8, 32, 2, 1)) for c, k in ((37, 51), (64, 23), (34, 50), (7, 31))),
     (conv("fwd", 35, 70, epilogue=BIASED), config(4, 32, 2, 1)),

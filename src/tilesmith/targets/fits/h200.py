@@ -1,8 +1,8 @@
 """Constants of the NVIDIA H200 (132 SMs, 141 GB). What `benchmarks/fit.py` prints for it says how good they are.
 
 On 118 problems that were drawn and timed after they were made (gpu_training_second_h200.jsonl), what they choose among
-1,121 timings is 4.3 % from the fastest (`--check`). Constants of phases, narrow, depthwise, depthwise_mma and first made
-from those timings chose worse in gpu_grouped_h200.jsonl and gpu_deconv_h200.jsonl (`--judge`), and are not kept.
+1,121 timings is 4.3 % from the fastest (`--check`). Constants of phases, narrow, depthwise, depthwise_mma and first,
+made from those timings, chose worse in gpu_grouped_h200.jsonl and gpu_deconv_h200.jsonl (`--judge`): none is kept.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import WideThinFit
 
 _AT_ONCE = 8  # steps whose operands are in registers together
+_LEAST_BYTES = 256  # of a slab: smaller bulk copies were not timed
 
 
 def _turns(words: list[int]) -> int:
@@ -120,7 +121,8 @@ class WideTile(ThinTile):
 
     @cached_property
     def fits(self) -> bool:
-        return not self.weights and self.target.has_wgmma and self.warps % 4 == 0 and self._has_room
+        many = min(self.widths) >= _LEAST_BYTES
+        return not self.weights and many and self.target.has_wgmma and self.warps % 4 == 0 and self._has_room
 
     def seconds(self, fit: WideThinFit) -> float:
         """Estimated seconds: a stream of memory, the work of an SM's units, and what a warp waits for itself."""
