@@ -12,6 +12,7 @@ import torch
 from tilesmith.dispatch import resolve
 from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.describe import gemm_problem
+from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
 
 OPTIONS = argparse.Namespace(batch=1, threads=1)
 
@@ -49,3 +50,15 @@ def test_a_later_decision_takes_over_what_the_estimates_chose(monkeypatch):
     assert (len(decided), second) == (1, first)
     assert Decider("cpu")(lambda: gemm_problem(torch.ones(48, 33), torch.ones(33, 40))).solver
     assert len(decided) == 2
+
+
+def test_dynamo_takes_the_decision_for_a_layer_as_a_constant():
+    """It would trace the decision's own code otherwise."""
+
+    def chosen(x):
+        lies = (tuple(x.shape), x.stride()), ((4, 3), (3, 1))
+        left = is_left_to_pytorch(x.device, x.dtype, *lies, False, False, ("none", 0.01, 0.0, 6.0), ())
+        return x + 1 if left else x - 1
+
+    x = torch.ones(2, 3)
+    assert torch.equal(torch.compile(chosen, backend="eager", fullgraph=True)(x), chosen(x))
