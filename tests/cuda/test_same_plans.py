@@ -14,7 +14,7 @@ from tilesmith.problems.gemm import GemmSignature
 
 
 def test_rows_of_every_form_of_results(tmp_path, monkeypatch):
-    """Lists of a probe's measurements, and names of lists, have no rows; lines with a config and cases of lists have."""
+    """Measurements of a probe, and names of lists, have no rows; lines with a config and cases of lists have."""
     import gpu_cases
 
     key = GemmSignature(512, 512, 256, dtype="bf16").canonical.key()
