@@ -146,7 +146,7 @@ def rows() -> Iterator[tuple]:
         held = json.loads(path.read_text())
         if not isinstance(held, dict):
             continue  # of a probe
-        if "lists" in held:
+        if isinstance(held.get("lists"), dict):
             for row in (row for found in held["lists"].values() for row in found if "config" in row.get("bench", {})):
                 signature = from_command(row["command"])[row["direction"]]
                 yield f"{path.name} {signature.key()}", signature, gpu, row["bench"]["solver"], row["bench"]["config"]

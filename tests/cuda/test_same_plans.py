@@ -14,11 +14,12 @@ from tilesmith.problems.gemm import GemmSignature
 
 
 def test_rows_of_every_form_of_results(tmp_path, monkeypatch):
-    """A list of a probe's measurements has no rows; lines with a config and cases of lists have."""
+    """Measurements of a probe, and names of lists, have no rows; lines with a config and cases of lists have."""
     import gpu_cases
 
     key = GemmSignature(512, 512, 256, dtype="bf16").canonical.key()
     (tmp_path / "gpu_gemm_sizes_h100.json").write_text(json.dumps([{"m": 512, "us": 5.0}]))
+    (tmp_path / "gpu_budgets_h100.json").write_text(json.dumps({"lists": ["resnet50"]}))
     (tmp_path / "gpu_defaults_h200.jsonl").write_text(json.dumps({"key": key, "config": "a=1", "solver": "mma_dense"}))
     (tmp_path / "gpu_gemm_configs_h200.jsonl").write_text("")
     monkeypatch.setattr(same_plans, "RESULTS", tmp_path)
