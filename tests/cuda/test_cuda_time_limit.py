@@ -13,8 +13,8 @@ from test_cuda_searching import GEMM, QUICK, CrashReport, StandInWorker, compile
 
 from tilesmith.errors import OutOfTimeError
 from tilesmith.tune import process, runner
-from tilesmith.tune.messages import Certify, Load, Prepare, Race, Setup, frame
-from tilesmith.tune.process import WorkerDiedError, Workers
+from tilesmith.tune.messages import Certify, Load, Prepare, Race, Refused, Reset, Setup, frame
+from tilesmith.tune.process import WorkerDiedError, WorkerProcess, Workers
 from tilesmith.tune.session import tune
 from tilesmith.tune.worker import serve
 
@@ -102,6 +102,33 @@ def test_the_next_problem_finds_a_worker_in_place_of_one_that_was_ended(slow, mo
         assert StandInWorker.made[-1] is fresh
         assert type(fresh.seen[1]) is Setup
     assert fresh.dead
+
+
+def test_searches_of_less_time_than_a_start_takes_get_their_worker_in_the_end(slow, monkeypatch):
+    """One that is still starting when the time is over goes on with it, and the next problem finds it."""
+    compilers(monkeypatch, lambda number: 0.0)
+    monkeypatch.setattr(StandInWorker, "is_starting", True)
+    with Workers() as workers:
+        assert isinstance(slow({Setup: 100.0}, workers=workers), OutOfTimeError)
+        (worker,) = StandInWorker.made
+        assert [type(request) for request in worker.seen] == [Setup, Reset]
+        assert slow({}, workers=workers, max_trials=2).record.ok
+        assert StandInWorker.made == [worker]
+
+
+def test_a_real_worker_passes_over_what_nobody_waits_for():
+    worker = WorkerProcess()
+    try:
+        assert worker.is_starting
+        for _ in range(2):  # to each it replies that no problem is set up
+            worker.send(Certify("anything"))
+        worker.let_go()
+        assert isinstance(worker.receive(60.0), Refused)
+        assert not worker.is_starting
+        with pytest.raises(WorkerDiedError, match="did not end within"):
+            worker.receive(0.05)
+    finally:
+        worker.kill()
 
 
 def test_a_worker_that_is_prepared_makes_the_context_and_says_nothing(cuda):

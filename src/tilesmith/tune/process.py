@@ -36,6 +36,7 @@ from tilesmith.tune.messages import Prepare, Refused, Reply, Request, Reset, Ver
 
 PATIENCE_S = 10.0
 _CPU: Final = -1
+_START_S: Final = 30.0  # of a worker on a busy machine, until its first reply
 _LEAST_S: Final = 120.0  # for all checks of a small problem on a busy machine
 _RUNS: Final = 60  # of the slowest kernel that is one (0.1 GFLOP/s), and the oracles
 
@@ -52,6 +53,7 @@ class WorkerProcess:
         folder = self._held.enter_context(scratch())
         self.report = CrashReport(folder / "report")
         self._buffer = bytearray()
+        self._begun, self._replies, self._owed = time.monotonic(), 0, 0
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
         self._process = _starter(os.getpid()).submit(_start, folder / "report", path).result()
@@ -59,6 +61,15 @@ class WorkerProcess:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def is_starting(self) -> bool:
+        """It has not replied yet, and may still be loading NumPy, the driver and a device's context."""
+        return self.alive and not self._replies and time.monotonic() - self._begun < _START_S
+
+    def let_go(self) -> None:
+        """Nobody waits for the reply that it owes: the next reader passes over it."""
+        self._owed += 1
 
     def send(self, request: Request) -> None:
         assert self._process.stdin is not None
@@ -74,7 +85,7 @@ class WorkerProcess:
         deadline = time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
-            while (reply := take_reply(self._buffer)) is None:
+            while (reply := self._take()) is None:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
                     raise WorkerDiedError(f"did not end within {limit_s:.1f} s")
                 data = os.read(descriptor, 1 << 16)
@@ -82,6 +93,15 @@ class WorkerProcess:
                     raise WorkerDiedError(self._how_it_ended())
                 self._buffer += data
         return reply
+
+    def _take(self) -> Reply | None:
+        """The next reply that somebody waits for, if it is here."""
+        while (reply := take_reply(self._buffer)) is not None:
+            self._replies += 1
+            if not self._owed:
+                return reply
+            self._owed -= 1
+        return None
 
     def kill(self, patience_s: float = PATIENCE_S) -> None:
         """End it. One that still gives a device's memory back after ``patience_s`` seconds is left to the system."""

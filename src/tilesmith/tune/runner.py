@@ -46,7 +46,8 @@ class Runner:
     """Measures plans of one problem in a separate process. A context manager; ``folder`` is for its files.
 
     The process comes from ``workers`` and goes back there, if it is well. A request that is under way when ``clock`` is
-    over is ended with the process (``TimeOverError``); where the clock is moved, the next one starts another.
+    over is ended with the process (``TimeOverError``); where the clock is moved, the next one starts another. A process
+    that is still starting then goes back, too: searches of less time than a start takes would else meet one for ever.
     """
 
     def __init__(
@@ -74,12 +75,18 @@ class Runner:
     ) -> None:
         worker, self._worker = self._worker, None
         device, workers = self._setup.device, self._workers
-        if worker is not None and workers is not None and self._ready and kind is None:
-            workers.give(device, worker)
-            return
+        late = kind is not None and issubclass(kind, TimeOverError)
+        if worker is not None and workers is not None:
+            if late and not self._ready and worker.is_starting:
+                worker.let_go()
+                workers.give(device, worker)
+                return
+            if self._ready and kind is None:
+                workers.give(device, worker)
+                return
         if worker is not None:
             worker.kill(LAST_WAIT_S)
-        if workers is not None and device >= 0 and (kind is None or issubclass(kind, TimeOverError)):
+        if workers is not None and device >= 0 and (kind is None or late):
             workers.prepare(device)
 
     # --- requests -------------------------------------------------------------------------------------------------
@@ -235,7 +242,8 @@ class Runner:
             return self._worker.receive(max(0.0, min(limit_s, self._clock.left_s())))
         except WorkerDiedError:
             if self._clock.over and self._worker.alive:
-                self._kill()
+                if self._ready or not self._worker.is_starting:
+                    self._kill()
                 raise TimeOverError from None
             raise
 
