@@ -291,10 +291,9 @@ def _is_left(call: _Convolution | _Product, x: torch.Tensor, w: torch.Tensor, b:
     """Whether a compiled program has PyTorch's kernel for the call, by the rule for layers that run eagerly."""
     if not decides(x) or not all(map(torch.fx.experimental.symbolic_shapes.has_static_value, x.shape)):
         return False
-    lies = [None if each is None else (tuple(each.shape), each.stride()) for each in (x, w)]
+    x_lies, w_lies = (tuple(x.shape), x.stride()), (tuple(w.shape), w.stride())
     numbers = activation_arguments(call.epilogue)
-    left: bool = is_left_to_pytorch(x.device, x.dtype, *lies, b is not None, z is not None, numbers, call.shape)
-    return left
+    return is_left_to_pytorch(x.device, x.dtype, x_lies, w_lies, b is not None, z is not None, numbers, call.shape)
 
 
 def _named(call: _Convolution | _Product) -> Any:
