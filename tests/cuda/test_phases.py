@@ -46,6 +46,9 @@ CASES = [
     # more columns of a position than lanes; pairs of results that two positions share
     (conv(16, 37, (4, 5), taps=(2, 3), n=1, padding=(1, 1)), (1, 1, 2, 4, 5, 1, 16, 1, 2, 2, 1)),
     (conv(8, 3, (4, 6), n=2, padding=1), (1, 2, 2, 4, 4, 1, 8, 1, 1, 2, 1)),
+    # one result of a position, two stored at once
+    (conv(8, 1, (4, 6), n=2, padding=1), (1, 1, 2, 4, 4, 1, 8, 1, 1, 2, 1)),
+    (conv(8, 1, (4, 6), n=2, padding=1), (2, 1, 2, 4, 4, 1, 8, 1, 1, 2, 1)),
     # rows of taps as columns: all taps of a row exist, then not all; two strips; planes; a residual
     (deconv(16, 3, (5, 6), (4, 4), n=1, stride=2, padding=1), (2, 1, 2, 4, 3, 1, 16, 1, 2, 2, 1)),
     (deconv(24, 1, (4, 7), (5, 7), n=2, stride=3, padding=(2, 1)), (2, 1, 3, 5, 4, 1, 24, 2, 1, 3, 1)),
@@ -139,9 +142,10 @@ def test_warpgroups_need_their_instructions():
     [
         (SOLVER, "sm_80", deconv(24, 3, (40, 40), stride=2, padding=1)),
         (SOLVER, "sm_120a", conv(64, 3, (40, 40), padding=1)),
+        (SOLVER, "sm_90a", conv(64, 1, (40, 40), padding=1)),
         (WIDE, "sm_90a", deconv(56, 48, (40, 40), stride=4, padding=1)),
     ],
-    ids=["sm_80", "sm_120a", "sm_90a"],
+    ids=["sm_80", "sm_120a", "one result", "warpgroups"],
 )
 def test_untuned_kernels_compile_without_spills(solver, arch, signature, tmp_path):
     target, geometry = CUDA_TARGETS[arch], signature.canonical.geometry

@@ -290,7 +290,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           }
       const bool repair = __syncthreads_or(no_number);
       // A warp takes a row of results; a lane keeps its columns, as above, where that leaves few lanes idle.
-      constexpr int WIDE = ROW_COLUMNS / OUT_VECTOR, SPAN = WIDE > 32 ? 0 : 32 / WIDE;
+      static_assert(TAPS_ON_N || ROW_COLUMNS % OUT_VECTOR == 0, "what is stored at once is of one position");
+      constexpr int WIDE = TAPS_ON_N ? 1 : ROW_COLUMNS / OUT_VECTOR, SPAN = WIDE > 32 ? 0 : 32 / WIDE;
       constexpr bool KEEPS = SPAN * WIDE >= 24;
       constexpr int HOPS = KEEPS ? (TILE_W + SPAN - 1) / SPAN : (TILE_W * WIDE + 31) / 32;
       constexpr int MOST = OUT_VECTOR * sizeof(Out) < 16 ? 8 : 4, GROUPS = (HOPS + MOST - 1) / MOST;
