@@ -194,7 +194,8 @@ def summary(lists: dict[str, Rows], columns: Columns = RESULT) -> list[str]:
     first = [row for name, rows in lists.items() if name not in LATER for row in rows]
     gemms, convs = ([row for row in first if row["command"].startswith("gemm") == is_gemm] for is_gemm in (True, False))
     if len(lists) > 1:
-        kinds += [("all convolutions of the first lists", convs), ("all GEMMs", gemms)]
+        both = (("all convolutions of the first lists", convs), ("all GEMMs", gemms))
+        kinds += [(title, rows) for title, rows in both if rows]
     for title, chosen in kinds:
         found = figures(chosen)
         cells = ["" if found[key] is None else show(found[key]) for key, (_, show) in columns.items()]

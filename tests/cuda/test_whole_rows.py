@@ -42,7 +42,7 @@ CASES = [
     (SOLVER, gemm(333, 129, 64), {"warpgroups": 3, "block_n": 136}),
     (SOLVER, gemm(333, 100, 64), {"warpgroups": 2, "block_n": 104, "resident": 1}),
     (COPIED, gemm(70, 66, 8, trans_a=True), {"warpgroups": 1, "block_n": 72}),
-    (SOLVER, gemm(257, 1, 64), {"warpgroups": 1, "block_n": 8}),
+    (SOLVER, gemm(257, 17, 64), {"warpgroups": 1, "block_n": 24}),
     (SOLVER, conv("fwd", 64, 127), {"warpgroups": 2, "block_n": 128}),
     (COPIED, conv("bwd", 71, 72), {"warpgroups": 2, "block_n": 96}),
     (COPIED, gemm(601, 127, 271), {"warpgroups": 2, "block_n": 128, "pingpong": 1}),
@@ -86,6 +86,7 @@ def test_numbers(solver, signature, wanted, emulating):
         (gemm(600, 255, 64, ldc=257), "LINES"),  # rows that do not lie densely
         (gemm(600, 511, 64), "LINES"),  # columns of two tiles
         (gemm(600, 255, 64, batch=3), "LINES"),  # whose second matrix may begin anywhere
+        (gemm(600, 3, 64), "DIRECT"),  # rows of few columns
         (gemm(600, 255, 64, epilogue=Epilogue(residual=True)), "DIRECT"),
     ],
     ids=lambda v: v if isinstance(v, str) else named(v),
