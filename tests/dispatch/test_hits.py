@@ -295,3 +295,24 @@ def test_an_answer_from_a_url_is_not_kept(place):
         assert not (place / "cache" / "hits").exists()
     hits.keep(request, resolved, resolve.recorded_hit)
     assert kept(place)
+
+
+def test_an_answer_that_changes_while_it_is_looked_at_is_not_kept(place):
+    """The states that are kept are those from before and after the look: another process may write between the two."""
+    named = launchable.named_databases()
+    request = Request(SMALL, TARGET, "hybrid", named, launchable.open_cache())
+    resolved = resolve.resolve(request)
+    writes = []
+
+    def look(fresh):
+        found = resolve.recorded_hit(fresh)
+        if fresh.mode == "strict":  # the last look
+            user = open_database(place / "user.db")
+            user.put_result(replace(a_record(user), time_us=0.125))
+            user.close()
+            writes.append(found)
+        return found
+
+    hits.keep(request, resolved, look)
+    assert writes
+    assert not (place / "cache" / "hits").exists()
