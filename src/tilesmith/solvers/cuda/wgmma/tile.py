@@ -18,8 +18,9 @@ MAX_STAGES = 24
 # slower. Deeper steps are few, and two are always held: there, and for few rows of k-major operands, all that fit is
 # up to 8 % faster (1 and 16 x 4096 x 4096).
 _STREAM_BYTES = 163840
-# Rows of up to so many columns leave from registers: two stores for each 8 columns of 16 rows, where a walk over the rows
-# takes a hundred instructions, however short they are (64 to 3 channels of 16x256x256 on an H200: 34.6 us, and 81.6).
+# Rows of up to so many columns leave from registers: two stores for each 8 columns of 16 rows, where a walk over the
+# rows takes a hundred instructions, however short they are (64 to 3 channels of 16x256x256 on an H200: 34.6 us, and
+# 81.6).
 FEW_COLUMNS = 16
 APART_BYTES = 16384  # up to which a cluster's sums have memory of their own, beside the ring
 
