@@ -4,8 +4,8 @@ python benchmarks/default_packages.py [-o dist/packages] [-j JOBS] [--target TAR
 
 Kernels go to the cache, so a build that was interrupted goes on where it stopped; a package that today's generator made
 is left as it is (``--again`` makes it anew). Nothing is measured. The package for the H200 takes what searches found
-there (benchmarks/results/gpu_bench_nvidia_h200.json), and has these rows in its find-db; all else is estimated. The CPU
-packages are for any processor of their level: they run where there are as many cores, or more.
+there (gpu_bench_*nvidia_h200.json of benchmarks/results/), and has these rows in its find-db; all else is estimated.
+The CPU packages are for any processor of their level: they run where there are as many cores, or more.
 
 Exit status 1 if a package is larger than 15 MB, or lacks a problem.
 """
@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tilesmith import __version__
 from tilesmith.cli.main import run
@@ -39,7 +40,7 @@ from tilesmith.targets.names import parse_target
 
 ROOT = Path(__file__).parents[1]
 LISTS = sorted((ROOT / "benchmarks" / "problems").glob("*.txt"))
-SEARCHES = ROOT / "benchmarks" / "results" / "gpu_bench_nvidia_h200.json"
+SEARCHES = tuple(ROOT / "benchmarks" / "results" / f"gpu_bench_{name}nvidia_h200.json" for name in ("", "gemms_"))
 NAME = "default"
 CPUS = tuple(f"{level}:{cores}:generic" for level in ("x86_64-v3", "x86_64-v4") for cores in (1, 4, 16))
 TARGETS = ("sm_90a:132:h200", *CPUS)
@@ -47,7 +48,9 @@ MOST = 15_000_000  # bytes
 # The revisions that the solvers had when the searches were made.
 REVISIONS = {
     "wgmma_gemm": 6, "wgmma_conv": 5, "wgmma_halo": 5, "wgmma_halo_wrw": 2, "mma_dense": 4, "ffma_dense": 4,
-    "mma_thin": 2, "cuda_depthwise": 1,
+    "mma_thin": 2, "wgmma_thin": 1, "cuda_depthwise": 1, "mma_depthwise": 1, "mma_narrow_groups": 1, "first_layer": 2,
+    "first_layer_wrw": 1, "mma_phases": 1, "wgmma_phases": 1, "mma_runs": 1, "mma_runs_bwd": 1, "mma_runs_wrw": 1,
+    "wgmma_gemm_copied": 1,
 }  # fmt: skip
 
 
@@ -64,7 +67,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tilesmith-packages-") as folder:
         database = str(Path(folder) / "measured.db")
         count = store_measured(database)
-        print(f"{count} measured rows of {SEARCHES.name} still count", file=sys.stderr)
+        print(f"{count} measured rows of {' and '.join(path.name for path in SEARCHES)} still count", file=sys.stderr)
         os.environ["TILESMITH_DB_PATH"] = database  # not what this machine happens to have measured
         for target in map(parse_target, given.target or TARGETS):
             manifest = Manifest(
@@ -107,7 +110,11 @@ def measured_rows() -> Iterator[Record]:
 
     A row counts as long as its solver has the revision of that time, accepts the problem, and has the config.
     """
-    found = json.loads(SEARCHES.read_text())
+    for path in SEARCHES:
+        yield from _rows_of(json.loads(path.read_text()))
+
+
+def _rows_of(found: dict[str, Any]) -> Iterator[Record]:
     target = parse_target(found["target"])
     machine = found["machine"]
     for item in (item for items in found["lists"].values() for item in items):

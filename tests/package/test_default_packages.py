@@ -22,23 +22,36 @@ from tilesmith.plan.serial import decode  # noqa: E402
 @pytest.fixture
 def searches(monkeypatch, tmp_path):
     """One search that counts, one that failed, one of a config that does not exist, one of an older revision."""
-    found = json.loads(command.SEARCHES.read_text())
-    items = [copy.deepcopy(found["lists"]["boo"][place]) for place in (0, 1, 3, 6)]
+    found = json.loads(command.SEARCHES[0].read_text())
+    every = [row for rows in found["lists"].values() for row in rows if row["bench"]["status"] == "ok"]
+    dense = [row for row in every if "block_k=" in row["bench"]["config"]]
+    thin = next(row for row in every if row["bench"]["solver"].startswith("mma_thin"))
+    items = copy.deepcopy([*dense[:3], thin])
     items[1]["bench"]["status"] = "failed"
     items[2]["bench"]["config"] = items[2]["bench"]["config"].replace("block_k=", "block_k=7")
-    assert items[3]["bench"]["solver"].startswith("mma_thin")
     monkeypatch.setitem(command.REVISIONS, "mma_thin", 1)
     found["lists"] = {"boo": items}
-    monkeypatch.setattr(command, "SEARCHES", tmp_path / "searches.json")
-    command.SEARCHES.write_text(json.dumps(found))
+    path = tmp_path / "searches.json"
+    path.write_text(json.dumps(found))
+    monkeypatch.setattr(command, "SEARCHES", (path,))
     return items
 
 
 def test_only_rows_that_still_count(searches):
     (row,) = command.measured_rows()
+    date = json.loads(command.SEARCHES[0].read_text())["machine"]["date"]
     bench = searches[0]["bench"]
     assert (row.solver, row.config, row.time_us) == (bench["solver"], bench["config"], bench["time_us"])
-    assert (row.samples, row.error, row.ok, row.date) == (bench["samples"], bench["error"], True, "2026-11-23")
+    assert (row.samples, row.error, row.ok, row.date) == (bench["samples"], bench["error"], True, date[:10])
+
+
+def test_the_committed_searches_count():
+    """Of each file most rows do, convolutions and products alike."""
+    counted = {json.loads(path.read_text())["machine"]["date"][:10]: path for path in command.SEARCHES}
+    dates = [row.date for row in command.measured_rows()]
+    for date, path in counted.items():
+        rows = sum(len(rows) for rows in json.loads(path.read_text())["lists"].values())
+        assert rows * 0.9 < dates.count(date) <= rows
 
 
 @pytest.mark.needs_nvrtc
