@@ -176,6 +176,9 @@ def test_files_are_short():
     sizes = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in modules()}
     assert {name: n for name, n in sizes.items() if n > LONGEST} == {}
     assert sorted(sizes.values())[len(sizes) * 9 // 10] <= 420
+    texts = [path for end in ("cu", "cuh", "c", "h") for path in PACKAGE.rglob(f"*.{end}")]
+    assert len(texts) > 50
+    assert [str(path.relative_to(PACKAGE)) for path in texts if len(path.read_text().splitlines()) > LONGEST] == []
 
 
 def test_import_is_light():

@@ -12,11 +12,17 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 from stand_in import StandIn
 
+from tilesmith.measure.accuracy import planted_copy
+from tilesmith.measure.device_arrays import DeviceRechecker
+from tilesmith.measure.oracle import oracle
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft, Source
 from tilesmith.problems.rewrite import Signature
+from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import device
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.toolchain.cache import ArtifactCache
@@ -39,6 +45,17 @@ def executable(signature: Signature, draft: Draft, emulator: StandIn | None = No
             paths[hashlib.sha256(path.read_bytes()).hexdigest()] = path
     plan = assemble(draft, signature, "test", "", target, list(paths))
     return Executable(plan, [paths[digest] for digest in plan.artifacts])
+
+
+def check_numbers(signature: Signature, made: Executable) -> None:
+    """Against float64: random values, then an Inf and a NaN in either operand; memory is poisoned before each run."""
+    values = sample_args(signature)
+    cases = [values, *((*values[:i], planted_copy(values[i], (np.nan, np.inf), i), *values[i + 1 :]) for i in (0, 1))]
+    with np.errstate(all="ignore"):
+        for case in cases:
+            checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
+            verdict = checker.check_plan(checker.plan(made), poison=True)
+            assert verdict.ok, verdict.message
 
 
 @cache

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from cuda_chain import executable
+from cuda_chain import check_numbers, executable
 
-from tilesmith.measure.accuracy import planted_copy
-from tilesmith.measure.device_arrays import DeviceRechecker
-from tilesmith.measure.oracle import oracle
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import rewrites
-from tilesmith.problems.samples import sample_args
-from tilesmith.runtime.device import device
 from tilesmith.solvers.cuda.wgmma.copied import CopiedGemmSolver
 from tilesmith.solvers.cuda.wgmma.solver import GemmSm90Solver
 from tilesmith.targets.cuda import cuda_target
@@ -69,13 +63,7 @@ def test_numbers(solver, signature, wanted, emulating):
     inner, form = (SOLVER, geometry) if solver is SOLVER else (solver.inner, solver.changed(geometry))
     assert inner.tile(form, config, FEW).store == "RUN"
     made = executable(signature, solver.draft(geometry, config, FEW), emulating, FEW)
-    values = sample_args(signature)
-    cases = [values, *((*values[:i], planted_copy(values[i], (np.nan, np.inf), i), *values[i + 1 :]) for i in (0, 1))]
-    with np.errstate(all="ignore"):
-        for case in cases:
-            checker = DeviceRechecker(signature, case, oracle(signature, case), device(0))
-            verdict = checker.check_plan(checker.plan(made), poison=True)
-            assert verdict.ok, verdict.message
+    check_numbers(signature, made)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ class Arguments:
         return self._bound.get((id(w), b is None, z is None, False)), False
 
     def kernel(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> Launchable:
-        """What ``run`` launches for these tensors."""
+        """The launchable that ``run`` calls for these tensors."""
         with torch.no_grad():
             return self.find(x, w, b, z, _is_deterministic()).launch
 

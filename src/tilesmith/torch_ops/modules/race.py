@@ -128,7 +128,7 @@ def _raced(
     key: Hashable, x: torch.Tensor, ours: Callable[[], torch.Tensor], pytorchs: Callable[[], torch.Tensor],
     kernel: Callable[[], Launchable],
 ) -> Result | None:  # fmt: skip
-    """What a race measures, or has measured in an earlier process.
+    """Measure both, or read the times that an earlier process has kept.
 
     None while another thread has one: two at once would measure each other.
     """

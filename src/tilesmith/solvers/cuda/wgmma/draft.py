@@ -94,8 +94,8 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         + touched(arguments) + residual_map(t.staged, "map_c"),
         maps=("map_a", "map_b", "map_c", "map_tail", *(("map_residual",) if t.staged else ())),
     )  # fmt: skip
-    place, factors, work, kernel = (template(FOLDER, name) for name in ("place", "factors", "work", "kernel"))
-    text = scoped(place, shared_text("planes"), shared_text("edge"), factors, work, kernel)
+    parts = (template(FOLDER, name) for name in ("factors", "work", "shape", "results", "kernel"))
+    text = scoped(template(FOLDER, "place"), shared_text("planes"), shared_text("edge"), *parts)
     groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
     tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
     return unit(f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text, header)
