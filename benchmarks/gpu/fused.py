@@ -1,16 +1,24 @@
 """Fused problems on a GPU: what bias, activation and residual cost beside the plain problem, and the rivals' times.
 
-    python benchmarks/gpu/fused.py [--time-limit SECONDS] [--tune-seconds S] [--seconds S] [--sample N] [--again]
+    python benchmarks/gpu/fused.py [--time-limit SECONDS] [--tune-seconds S] [--seconds S] [--sample N] [--first I]
+                                   [--again] [--out FILE]
 
 Each problem of benchmarks/problems/fused.txt, and the same problem without its epilogue, is tuned and measured. Rivals
 of a fused problem are cuDNN's fused call, a convolution with one generated pass behind it, and PyTorch's operators one
 after another. benchmarks/results/gpu_fused_<card>.json holds what is done, so that a run that was stopped goes on.
+
+``bias_activation`` is the time of a fused problem without residual over that of the plain one. A problem with a
+residual is allowed 1.03 times the plain one's time, and the time of the residual's bytes at 4.3 TB/s (an H200's memory;
+an H100's has 3.35): ``residual_over_allowed``, and ``residuals_within``, the share of them that keep to it.
+``library_over_ours`` is the time of the fastest rival over that of the fused problem. All but the share are geometric
+means.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -36,7 +44,8 @@ from tilesmith.targets.detect_cuda import cuda_devices  # noqa: E402
 FOLDER = ROOT / "build" / "gpu-fused"
 RESIDUAL_SPEED = 4.3e12  # bytes a second that reading a residual may take
 SLACK = 1.03
-NEEDED_S = 8.0  # of a problem, beside its tuning
+NEEDED_S = 10.0  # of a problem, beside its tuning and
+NEEDED_EACH_S = 2e-7  # of each element of its result: the host checks those of an epilogue
 
 
 def measured(problems: Problems, signature: Signature, options: argparse.Namespace, against: bool) -> dict:
@@ -53,20 +62,36 @@ def measured(problems: Problems, signature: Signature, options: argparse.Namespa
 
 def row_of(problems: Problems, signature: Signature, plains: dict[str, dict], options: argparse.Namespace) -> dict:
     plain, name = _plain(signature), _plain(signature).key()
+    began = time.monotonic()
     if name not in plains:
         plains[name] = measured(problems, plain, options, False)
+    first = time.monotonic()
     fused, result = measured(problems, signature, options, True), arguments(signature)[-1]
     more = result.nbytes / RESIDUAL_SPEED * 1e6 if signature.epilogue.residual else 0.0
     fused["allowed_us"] = plains[name]["time_us"] * SLACK + more
-    return {"key": signature.key(), "plain": plains[name], "fused": fused, "generator": generator_digest("cuda")}
+    seconds = {"plain": round(first - began, 1), "fused": round(time.monotonic() - first, 1)}
+    return {"key": signature.key(), "plain": plains[name], "fused": fused, "generator": generator_digest("cuda"),
+            "seconds": seconds}  # fmt: skip
+
+
+def needed_s(signature: Signature) -> float:
+    """About what a problem takes, beside its tuning."""
+    return NEEDED_S + NEEDED_EACH_S * math.prod(arguments(signature)[-1].shape)
 
 
 def line_of(row: dict) -> str:
     key, plain, fused = row["key"], row["plain"], row["fused"]
     against = ", ".join(f"{name} {them['mode']} {them['time_us']:.1f}" for name, them in fused["against"].items())
     times = f"plain {plain['time_us'] or 0:.1f}, fused {fused['time_us'] or 0:.1f}, {against}"
+    if has_residual(row):
+        times += f", allowed {fused['allowed_us']:.1f}"
     chosen = f"{fused['solver']} {fused['config']} {fused['status']} {fused['reason'][:90]}"
-    return f"{' '.join(key.split(';')[2:4])} {key.rpartition('epi=')[2]}: {times}; {chosen}"
+    took = sum(row["seconds"].values())
+    return f"{' '.join(key.split(';')[2:4])} {key.rpartition('epi=')[2]}: {times}; {chosen}; {took:.0f} s"
+
+
+def has_residual(row: dict) -> bool:
+    return "residual" in row["key"].rpartition("epi=")[2]
 
 
 def summary(rows: list[dict]) -> dict[str, float]:
@@ -75,8 +100,7 @@ def summary(rows: list[dict]) -> dict[str, float]:
     split: dict[str, list[float]] = {"bias_activation": [], "residual_over_allowed": [], "library_over_ours": []}
     for row in good:
         fused, plain = row["fused"], row["plain"]
-        has_residual = "residual" in row["key"].rpartition("epi=")[2]
-        if has_residual:
+        if has_residual(row):
             split["residual_over_allowed"].append(fused["time_us"] / fused["allowed_us"])
         else:
             split["bias_activation"].append(fused["time_us"] / plain["time_us"])
@@ -84,7 +108,9 @@ def summary(rows: list[dict]) -> dict[str, float]:
     found = {name: statistics.geometric_mean(values) for name, values in split.items() if values}
     worst = {f"worst_{name}": max(values) for name, values in split.items() if values and name != "library_over_ours"}
     least = {"least_library_over_ours": min(split["library_over_ours"])} if split["library_over_ours"] else {}
-    return {"problems": len(good), **found, **worst, **least}
+    residuals = split["residual_over_allowed"]
+    within = {"residuals_within": sum(each <= 1.0 for each in residuals) / len(residuals)} if residuals else {}
+    return {"problems": len(good), **found, **within, **worst, **least}
 
 
 def main() -> int:
@@ -93,20 +119,23 @@ def main() -> int:
     parser.add_argument("--tune-seconds", type=float, default=8.0, help="of a problem; 0: untuned choices")
     parser.add_argument("--seconds", type=float, default=0.5, help="measuring time of a problem")
     parser.add_argument("--sample", type=int, default=1, help="every n-th problem alone")
+    parser.add_argument("--first", type=int, default=0, help="index of the first: GPUs may share the list")
+    parser.add_argument("--out", type=Path, help="the file of results, if not the card's own")
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
     options = parser.parse_args()
     deadline = time.monotonic() + options.time_limit
     FOLDER.mkdir(parents=True, exist_ok=True)
     os.environ |= {"TILESMITH_DB_PATH": str(FOLDER / "tilesmith.db"), "TILESMITH_CACHE_DIR": str(FOLDER / "cache")}
-    path = tables.RESULTS / f"gpu_fused_{tables.slug(cuda_devices()[0].name)}.json"
+    path = options.out or tables.RESULTS / f"gpu_fused_{tables.slug(cuda_devices()[0].name)}.json"
     held = json.loads(path.read_text())["rows"] if path.exists() and not options.again else []
     rows = {row["key"]: row for row in held if row["generator"] == generator_digest("cuda")}
     plains = {_plain(parse_key(key)).key(): row["plain"] for key, row in rows.items()}
-    todo = [signature for _, _, signature in listed("fused")[:: options.sample] if signature.key() not in rows]
+    asked = [signature for _, _, signature in listed("fused")[options.first :: options.sample]]
+    todo = [signature for signature in asked if signature.key() not in rows]
     problems, left, failed = Problems(), 0, 0
     with problems.workers:
         for signature in todo:
-            if time.monotonic() + options.tune_seconds * 2 + NEEDED_S > deadline:
+            if time.monotonic() + options.tune_seconds * 2 + needed_s(signature) > deadline:
                 left += 1
                 continue
             try:
@@ -126,7 +155,7 @@ def main() -> int:
         print(f"{name}: {value:.3f}")
     bad = [row for row in rows.values() if "failed" in (row["fused"]["status"], row["plain"]["status"])]
     failed += len(bad)
-    print(f"{left} left, {failed} failed; {path.relative_to(ROOT)}")
+    print(f"{left} left, {failed} failed; {path}")
     return int(failed > 0)
 
 
