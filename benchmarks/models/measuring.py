@@ -40,6 +40,10 @@ class Cell:
         return {"model": self.model, "kind": self.kind, "dtype": self.dtype, "batch": self.batch}
 
     @property
+    def name(self) -> str:
+        return "_".join(str(part) for part in self.key.values())
+
+    @property
     def training(self) -> bool:
         return self.kind == "training"
 
@@ -48,18 +52,35 @@ class Cell:
 
 
 class Host:
-    """The processes of one cell, and which mode runs in which. ``gpu`` is the number of the one that they use."""
+    """The processes of one cell, and which mode runs in which.
 
-    def __init__(self, cell: Cell, folder: Path, options: argparse.Namespace, gpu: int | None = None) -> None:
+    ``gpu`` is the number of the one that they use. ``inductor`` is where Inductor keeps what it has compiled and timed;
+    None: a folder that goes.
+    """
+
+    def __init__(
+        self, cell: Cell, folder: Path, options: argparse.Namespace, gpu: int | None = None,
+        inductor: Path | None = None,
+    ) -> None:  # fmt: skip
         self.cell, self.folder, self.options, self.gpu = cell, folder, options, gpu
+        self._inductor = inductor / cell.name if inductor else folder / "inductor"
         self.of: dict[str, Process] = {}
         self.shared = cell.family == "cuda" and gpu is None
 
     def start(self, mode: str, stores: Path | None = None) -> Process:
         if self.shared and self.of:
             return next(iter(self.of.values()))
-        compiled = self.folder / "inductor" / mode.replace(" ", "_")
-        return Process(self.folder / "log.txt", self.cell.threads, stores, compiled, self.gpu)
+        return Process(self.log(mode), self.cell.threads, stores, self.compiled(mode), self.gpu)
+
+    def compiled(self, mode: str) -> Path:
+        """Inductor's folder for a mode."""
+        return self._inductor / mode.replace(" ", "_")
+
+    def log(self, mode: str) -> Path:
+        """What the process says that was started for a mode."""
+        path = self.folder / "logs" / f"{mode}.txt"
+        path.parent.mkdir(exist_ok=True)
+        return path
 
     def build(self, mode: str, stores: Path | None = None) -> dict:
         self.of[mode] = self.start(mode, stores)
@@ -90,7 +111,7 @@ def tuned_stores(options: argparse.Namespace) -> Path | None:
 def tune_first(host: Host, options: argparse.Namespace) -> None:
     """Search for the problems of the model, in the first of our modes that is there, in a process of its own."""
     for mode in ("tilesmith backend", "tilesmith.optimize"):
-        process = Process(host.folder / "log.txt", host.cell.threads, tuned_stores(options))
+        process = Process(host.log(f"tune, {mode}"), host.cell.threads, tuned_stores(options))
         made = process.ask(host.cell.task("build", mode=mode, file=str(host.file)), options.build_limit)
         if "first_s" in made:
             made = process.ask(host.cell.task("tune", mode=mode, seconds=options.tune), 2 * options.tune + BUILD_S)
@@ -138,7 +159,8 @@ def told(row: dict) -> str:
     if "first_s" in row:
         peak = f", {row['peak_mb']:.0f} MB" if "peak_mb" in row else ""  # known once the step is finished
         return f"first result after {row['first_s']:.1f} s, error {row['error']:.1e}{peak}"
-    return next((f"{state}: {row[state]}" for state in ("missing", "failed", "died") if state in row), str(row))
+    said = "".join(f"\n      {line}" for line in row.get("said", []))
+    return next((f"{state}: {row[state]}{said}" for state in ("missing", "failed", "died") if state in row), str(row))
 
 
 def sample_all(host: Host, rows: dict[str, dict], options: argparse.Namespace) -> None:
@@ -201,7 +223,7 @@ def measure(cell: Cell, modes: list[Mode], options: argparse.Namespace, alone: C
     folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
     host = Host(cell, folder, options)
     try:
-        maker = Process(folder / "log.txt", cell.threads)
+        maker = Process(host.log("prepare"), cell.threads)
         made = maker.ask(cell.task("prepare", file=str(host.file)), PREPARE_LIMIT_S)
         maker.end()
         if made:
@@ -214,13 +236,11 @@ def measure(cell: Cell, modes: list[Mode], options: argparse.Namespace, alone: C
         return rows
     finally:
         host.end_all()
-        keep_log(folder / "log.txt", cell)
+        keep_logs(folder / "logs", cell)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def keep_log(log: Path, cell: Cell) -> None:
+def keep_logs(logs: Path, cell: Cell) -> None:
     """What the processes have said, for who looks for a reason."""
-    if log.exists():
-        kept = ROOT / "build" / "models" / "logs"
-        kept.mkdir(parents=True, exist_ok=True)
-        shutil.copy(log, kept / f"{'_'.join(str(part) for part in cell.key.values())}.txt")
+    if logs.exists():
+        shutil.copytree(logs, ROOT / "build" / "models" / "logs" / cell.name, dirs_exist_ok=True)

@@ -18,6 +18,9 @@ ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).with_name("worker.py")
 START_S = 120.0  # until the first answer, beyond the task's own time
 END_S = 10.0
+TOLD_S = 2.0  # until a process that is too late has written where it is
+STACK = "Stack (most recent call first)"  # as faulthandler begins
+LINES, FRAMES, WIDTH = 6, 12, 200  # of what a process that died has said last, and of where it was
 
 
 class Process:
@@ -41,6 +44,7 @@ class Process:
         if gpu is not None:
             shown = os.environ.get("CUDA_VISIBLE_DEVICES", "")
             environment["CUDA_VISIBLE_DEVICES"] = shown.split(",")[gpu] if shown else str(gpu)
+        self._log = log
         with log.open("a") as said:
             # A session of its own: what it starts to compile ends with it.
             self.process = subprocess.Popen(
@@ -50,25 +54,36 @@ class Process:
         self.extra_s = START_S
 
     def ask(self, task: dict, limit_s: float) -> dict:
-        """The answer; ``{"died": why}`` where the process gave none, and has ended."""
+        """The answer; where the process gave none, and has ended, why it ``died`` and the last lines that it ``said``.
+
+        A process that is too late writes first where each of its threads is.
+        """
         try:
             self.process.stdin.write(json.dumps(task).encode() + b"\n")
             self.process.stdin.flush()
         except OSError:
-            return {"died": f"the process ended with {self.process.wait()}"}
+            return self._died(f"the process ended with {self.process.wait()}")
         said, deadline = b"", time.monotonic() + limit_s + self.extra_s
         self.extra_s = 0.0
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             while not said.endswith(b"\n"):
                 if not selector.select(max(0.0, deadline - time.monotonic())):
+                    self.process.send_signal(signal.SIGUSR1)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self.process.wait(TOLD_S)
                     self.end()
-                    return {"died": f"gave no result within {limit_s:.0f} s"}
+                    return self._died(f"gave no result within {limit_s:.0f} s")
                 data = os.read(self.process.stdout.fileno(), 1 << 16)
                 if not data:
-                    return {"died": f"the process ended with {self.process.wait()}"}
+                    return self._died(f"the process ended with {self.process.wait()}")
                 said += data
         return json.loads(said)
+
+    def _died(self, why: str) -> dict:
+        said, begin, stack = self._log.read_text(errors="replace").partition(STACK)
+        lines = [*said.splitlines()[-LINES:], *(begin + stack).splitlines()[:FRAMES]]
+        return {"died": why, "said": [line[:WIDTH] for line in lines]}
 
     def pause(self, stopped: bool) -> None:
         """Stop it with all that it has started, or let it go on."""

@@ -179,7 +179,9 @@ def table(data: dict, setting: tuple[str, str, str]) -> list[str]:
         lines.append(f"| {' | '.join(cells)} |")
         cells = cells[:2]
         for field, form in (("first_s", ".1f"), ("peak_mb", ".0f"), ("error", ".1e")):
-            cells += [number(row.get(field), form) for row in (theirs, ours)]
+            # A build that went on with what an earlier one left says nothing about the first result.
+            known = [{} if field == "first_s" and row.get("goes_on") else row for row in (theirs, ours)]
+            cells += [number(row.get(field), form) for row in known]
         costs.append(f"| {' | '.join(cells)} |")
     return [*lines, "", *costs, "", *every_mode(data, setting)]
 

@@ -10,11 +10,11 @@ turn; so do modes that choose kernels by timing them, of which one at a time use
 model are built, or the time for building is over, they are sampled as ``run.py`` samples them: in rounds, while every
 other process on that GPU is stopped. The results of a model are written as soon as they are there: added to those that
 the file holds. ``first_s`` is that of a busy machine: stops and neighbours count. max-autotune takes minutes, so it is
-measured with one model on each GPU (TORCHINDUCTOR_COMPILE_THREADS=16, 16 cores a GPU):
+measured with one model on each GPU (TORCHINDUCTOR_COMPILE_THREADS=16, 16 cores a GPU), and few modes beside it. What
+was not built in time tells where it was (``said``); with --inductor the same command goes on there:
 
-    python benchmarks/models/together.py --kinds inference --limit 560 --out inference.json \
-        --models resnet50 convnext_tiny unet mobilenet_v3_large --modes eager compile "compile, reduce-overhead" \
-        "compile, max-autotune" tilesmith.optimize "tilesmith backend" "optimize + compile"
+    python benchmarks/models/together.py --kinds inference --limit 560 --out inference.json --inductor build/inductor \
+        --models resnet50 unet --modes eager compile "compile, max-autotune" "tilesmith backend" "optimize + compile"
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 import results  # noqa: E402
 import torch  # noqa: E402
-from measuring import PREPARE_LIMIT_S, Cell, Host, keep_log, sample_all, told  # noqa: E402
+from measuring import PREPARE_LIMIT_S, Cell, Host, keep_logs, sample_all, told  # noqa: E402
 from modes import MODES, Mode, mode_named  # noqa: E402
 from zoo import DTYPES, MODELS, batch_of  # noqa: E402
 
@@ -89,7 +89,7 @@ class Device:
 def measured(cell: Cell, modes: list[Mode], device: Device, options: argparse.Namespace) -> dict[str, dict]:
     """The row of every mode."""
     folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
-    host = Host(cell, folder, options, device.number)
+    host = Host(cell, folder, options, device.number, options.inductor)
     lock, timing = (str(options.folder / f"{what}{device.number}.lock") for what in ("answer", "timing"))
     try:
         device.start(host, PREPARE)
@@ -100,11 +100,12 @@ def measured(cell: Cell, modes: list[Mode], device: Device, options: argparse.Na
         say(cell, "prepared")
 
         def built(mode: Mode) -> dict:
+            goes_on = {"goes_on": True} if host.compiled(mode.name).exists() else {}
             device.start(host, mode.name)
             left_s = max(1.0, options.built_by - time.monotonic())
             row = host.ask(mode.name, "build", left_s, file=str(host.file), finish=False, timing=timing)
             say(cell, f"{mode.name}: {told(row)}")
-            return row
+            return row | goes_on
 
         slowest = sorted(modes, key=lambda mode: not mode.autotunes)
         with ThreadPoolExecutor(len(modes)) as pool:
@@ -114,7 +115,7 @@ def measured(cell: Cell, modes: list[Mode], device: Device, options: argparse.Na
         return rows
     finally:
         host.end_all()
-        keep_log(folder / "log.txt", cell)
+        keep_logs(folder / "logs", cell)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -139,6 +140,8 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=8, help="models at once on one GPU")
     parser.add_argument("--limit", type=float, default=480.0, metavar="SECONDS", help="after which nothing runs")
     parser.add_argument("--threads", type=int, default=4, help="of each process")
+    parser.add_argument("--inductor", type=Path, metavar="FOLDER",
+                        help="Inductor's caches stay there, and the same command goes on with them")  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, help="the file of results")
     return parser.parse_args(words)
 

@@ -8,9 +8,11 @@ the file ``timing``, if the task names one.
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -27,6 +29,7 @@ from steps import Step, build, finish  # noqa: E402
 from zoo import VISION, Answer, Sample, answer_of, make_sample, torchvision_package  # noqa: E402
 
 STEPS: dict[str, Step] = {}
+TOLD_EVERY = 20  # kernels that Inductor times
 HELD: dict[str, float] = {}  # MB that the steps of other modes hold in this process
 
 
@@ -72,11 +75,21 @@ def time_alone(path: str) -> None:
     """Have Inductor hold the file while it times a kernel: other processes that choose kernels wait meanwhile."""
     from torch._inductor.runtime.benchmarking import benchmarker
 
-    timed = benchmarker.benchmark_gpu
+    timed, begin, waited, spent = benchmarker.benchmark_gpu, time.monotonic(), 0.0, []
 
     def alone(*args: object, **kwargs: object) -> object:
+        nonlocal waited
+        asked = time.monotonic()
         with one_at_a_time(path):
-            return timed(*args, **kwargs)
+            held = time.monotonic()
+            waited += held - asked
+            try:
+                return timed(*args, **kwargs)
+            finally:
+                spent.append(time.monotonic() - held)
+                if len(spent) % TOLD_EVERY == 0:
+                    print(f"{time.monotonic() - begin:.0f} s: {len(spent)} kernels timed in {sum(spent):.0f} s, "
+                          f"waited {waited:.0f} s", flush=True)  # fmt: skip
 
     benchmarker.benchmark_gpu = alone
 
@@ -108,6 +121,7 @@ def main() -> None:
     # What libraries print must not get among the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # a process that is too late tells where it is
     for line in sys.stdin:
         task = json.loads(line)
         if task["family"] == "cpu":

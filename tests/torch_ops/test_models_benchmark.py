@@ -23,14 +23,20 @@ from modes import mode_named  # noqa: E402
 from zoo import answer_of, loss_of, make_sample, relative_error  # noqa: E402
 
 HAND = """
-import json, os, sys, time
+import faulthandler, json, os, signal, sys, time
+faulthandler.register(signal.SIGUSR1, all_threads=False)
+
+def compile_for_long():
+    print("compiling", file=sys.stderr, flush=True)
+    time.sleep(60)
+
 for line in sys.stdin:
     task = json.loads(line)
     what = task["do"], task.get("mode")
     if what == ("build", "compile"):
         os.abort()
     if what == ("build", "compile, freezing"):
-        time.sleep(60)
+        compile_for_long()
     if what == ("build", "tilesmith.optimize"):
         answer = {"missing": "not there"}
     elif what[0] == "sample":
@@ -93,13 +99,17 @@ def test_a_mode_that_dies_or_hangs_costs_itself_alone(tmp_path, monkeypatch):
     script.write_text(HAND)
     monkeypatch.setattr(processes, "WORKER", script)
     monkeypatch.setattr(processes, "START_S", 5.0)
-    monkeypatch.setattr(measuring, "keep_log", lambda log, cell: None)
+    monkeypatch.setattr(measuring, "keep_logs", lambda logs, cell: None)
     options = run.parsed(["--build-limit", "1", "--rounds", "3", "--device", "cpu"])
     modes = [mode_named(n) for n in ("eager", "compile", "compile, freezing", "tilesmith.optimize")]
     rows = measuring.measure(CELL, modes, options, lambda: None)
     assert rows["eager"]["us"] == pytest.approx(50.0)
-    assert rows["compile"] == {"died": "the process ended with -6"}
-    assert "gave no result within 1 s" in rows["compile, freezing"]["died"]
+    assert rows["compile"] == {"died": "the process ended with -6", "said": []}
+    late = rows["compile, freezing"]
+    assert late["died"] == "gave no result within 1 s"
+    assert late["said"][0] == "compiling"
+    assert any(line.endswith("in compile_for_long") for line in late["said"])
+    assert "compile_for_long" in measuring.told(late)
     assert rows["tilesmith.optimize"] == {"missing": "not there"}
 
 
@@ -107,7 +117,7 @@ def test_models_side_by_side_stand_still_while_one_is_sampled(tmp_path, monkeypa
     script, out = tmp_path / "beside.py", tmp_path / "out.json"
     script.write_text(BESIDE)
     monkeypatch.setattr(processes, "WORKER", script)
-    monkeypatch.setattr(together, "keep_log", lambda log, cell: None)
+    monkeypatch.setattr(together, "keep_logs", lambda logs, cell: None)
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
     words = ["--device", "cpu", "--models", "tiny", "unet", "--modes", "eager", "tilesmith.optimize", "--rounds", "3",
              "--limit", "240", "--out", str(out)]  # fmt: skip
@@ -123,7 +133,7 @@ def test_what_is_not_built_in_time_costs_itself_alone(tmp_path, monkeypatch):
     script, out = tmp_path / "beside.py", tmp_path / "out.json"
     script.write_text(BESIDE)
     monkeypatch.setattr(processes, "WORKER", script)
-    monkeypatch.setattr(together, "keep_log", lambda log, cell: None)
+    monkeypatch.setattr(together, "keep_logs", lambda logs, cell: None)
     monkeypatch.setattr(together, "SAMPLING_S", 1.0)
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
     words = ["--device", "cpu", "--models", "unet", "--modes", "eager", "--limit", "4", "--out", str(out)]
@@ -136,18 +146,21 @@ def test_a_mode_that_is_not_built_in_time_leaves_the_others_their_samples(tmp_pa
     script, out = tmp_path / "hand.py", tmp_path / "out.json"
     script.write_text(HAND.replace("compile, freezing", "compile, max-autotune, freezing").replace('"compile")', '"")'))
     monkeypatch.setattr(processes, "WORKER", script)
-    monkeypatch.setattr(together, "keep_log", lambda log, cell: None)
+    monkeypatch.setattr(together, "keep_logs", lambda logs, cell: None)
     monkeypatch.setattr(together, "SAMPLING_S", 1.0)
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
     modes = ["eager", "compile", "compile, max-autotune, freezing", "tilesmith backend"]
     words = ["--device", "cpu", "--models", "resnet50", "--kinds", "inference", "--modes", *modes, "--limit", "8",
-             "--out", str(out)]  # fmt: skip
+             "--out", str(out), "--inductor", str(kept := tmp_path / "kept")]  # fmt: skip
     begin = time.monotonic()
     assert together.main(words) == 1
     assert time.monotonic() - begin < 40
     (cell,) = json.loads(out.read_text())["cells"]
     assert [name for name in modes if "us" in cell["rows"][name]] == ["eager", "compile", "tilesmith backend"]
-    assert "gave no result within" in cell["rows"]["compile, max-autotune, freezing"]["died"]
+    late = cell["rows"]["compile, max-autotune, freezing"]
+    assert "gave no result within" in late["died"]
+    assert any(line.endswith("in compile_for_long") for line in late["said"])
+    assert "goes_on" not in late
 
 
 def test_the_memory_of_a_mode_is_told_once_it_is_known():
