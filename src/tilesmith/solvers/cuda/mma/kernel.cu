@@ -118,8 +118,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int m0 = (first_m + in_band - tile_n * band_m) * BLOCK_M, n0 = tile_n * BLOCK_N;
   const int phase = divided(layer, run.groups_m, run.groups_s), group = layer - phase * run.groups;
   const Phase ph = run.phase_of(phase);
-  const Element *const a = run.a_base + group * run.a_group;
-  const ElementB *const b = run.b_base + group * run.b_group;
+  const Element *a = run.a_base + group * run.a_group;
+  const ElementB *b = run.b_base + group * run.b_group;
+  asm volatile("" : "+l"(a));
+  asm volatile("" : "+l"(b));
 
   // --- the taps of this phase ---
   int taps = 1, taps_h = 1, taps_w = 1;
