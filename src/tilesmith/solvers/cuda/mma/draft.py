@@ -89,17 +89,22 @@ def _arguments(t: MmaTile) -> tuple[Argument, ...]:
     triples = {
         f"{name}_{axis}": value
         for name, along in (
-            ("filter_step", form.b.tap), ("out_tap", form.out.tap), ("filter", form.filter), ("stride", form.stride),
-            ("pad", form.padding), ("dilation", form.dilation), ("size", form.size), ("out_size", form.out_size),
-            ("phase", form.phases),
+            ("filter_step", form.b.tap), ("out_tap", form.out.tap), ("filter", form.filter), ("pad", form.padding),
+            ("dilation", form.dilation), ("size", form.size), ("out_size", form.out_size),
         )
         for axis, value in zip(_AXES, along, strict=True)
     }  # fmt: skip
+    named = {
+        "padded": form.padded, "tiles": t.tiles_m * t.tiles_n, "layers": form.layers, "groups": form.groups,
+        "walk_n": t.value["group_m"] * t.tiles_n, "parts": t.split,
+        **{
+            f"{name}_{axis}": value
+            for name, along in (("base", form.base), ("phase", form.phases), ("stride", form.stride))
+            for axis, value in zip(_AXES, along, strict=True)
+        },
+    }  # fmt: skip
     divisors: list[Argument] = []
-    for name, value in {
-        "padded": form.padded,
-        **{f"base_{a}": n for a, n in zip(_AXES, form.base, strict=True)},
-    }.items():
+    for name, value in named.items():
         m, s = divisor(value)
         divisors += [*integers("int", **{name: value}), *integers("u32", **{f"{name}_m": m, f"{name}_s": s})]
     return (
@@ -110,8 +115,8 @@ def _arguments(t: MmaTile) -> tuple[Argument, ...]:
         Argument("alpha", "Value", Real(form.alpha)), Argument("beta", "Value", Real(form.beta)),
         *integers("i64", a_group=form.a.group, b_group=form.b.group, out_group=form.out.group),
         *integers(
-            "int", rows=form.rows, cols=form.cols, groups=form.groups, tiles_m=t.tiles_m, tiles_n=t.tiles_n,
-            walk=t.value["group_m"], parts=t.split, channels=form.channels, pitch=t.pitch,
+            "int", rows=form.rows, cols=form.cols, rows_of_tiles=t.tiles_m, walk=t.value["group_m"],
+            channels=form.channels, pitch=t.pitch,
             length=form.pixels if form.kind == "wrw" else form.channels, taps_most=form.taps,
             a_line=form.a.line, a_channel=form.a.channel, b_line=form.b.line, b_channel=form.b.channel,
             out_line=form.out.line, out_channel=form.out.channel,

@@ -45,23 +45,28 @@
     }
   };
 
-  const Steps steps = begin_ring();
-  int now = 0, next = STAGES - 1;
+  const Steps steps = steps_of_part();
+  int now = 0, next = 0;
+  // The ring is filled by the loop too, so that copies are there once.
 #pragma unroll 1
-  for (int step = steps.begin; step < steps.end; step++) {
-    copy_wait<STAGES - 2>();
-    __syncthreads();
+  for (int step = steps.begin - (STAGES - 1); step < steps.end; step++) {
+    const bool filled = step >= steps.begin, more = step + STAGES - 1 < steps.end;
+    if (filled) {
+      copy_wait<STAGES - 2>();
+      __syncthreads();
+    }
     const u32 to = ring + next * STAGE_BYTES;
-    const bool more = step + STAGES - 1 < steps.end;
+    next = next + 1 == STAGES ? 0 : next + 1;
     if (more) {
       load_a(step + STAGES - 1, to);
       load_b(step + STAGES - 1, to + CopiesA::BYTES);
     }
     copy_commit();
-    multiply_all(ring + now * STAGE_BYTES, ring + now * STAGE_BYTES + CopiesA::BYTES);
+    if (filled) {
+      multiply_all(ring + now * STAGE_BYTES, ring + now * STAGE_BYTES + CopiesA::BYTES);
+      now = now + 1 == STAGES ? 0 : now + 1;
+    }
     if (more) put(to);
-    now = now + 1 == STAGES ? 0 : now + 1;
-    next = next + 1 == STAGES ? 0 : next + 1;
   }
   end_ring();
   constexpr int N = B_BY_K ? 1 : PARTIAL ? 4 : OUT_VECTOR < 4 ? OUT_VECTOR : 4;

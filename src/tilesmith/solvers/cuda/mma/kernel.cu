@@ -11,14 +11,22 @@ struct AxisTaps {
   int count, at, at_step, index, index_step;
 };
 // Backward data: those taps r for which phase + pad - r * dilation is a multiple of the stride.
-TS_MMA_DEVICE AxisTaps axis_taps(int filter, int stride, int pad, int dilation, int phase) {
+TS_MMA_DEVICE AxisTaps axis_taps(int filter, int stride, u32 stride_m, u32 stride_s, int pad, int dilation, int phase) {
   if (KIND != BWD) return {filter, -pad, dilation, 0, 1};
-  int first = 0;
-  while (first < filter && (phase + pad - first * dilation) % stride) first++;
-  int period = 1;
-  while (period * dilation % stride) period++;
-  const int count = first < filter ? (filter - 1 - first) / period + 1 : 0;
-  return {count, (phase + pad - first * dilation) / stride, -(period * dilation / stride), first, period};
+  AxisTaps taps = {0, 0, 0, 0, 0};
+  int at = divided(phase + pad, stride_m, stride_s), left = phase + pad - at * stride;
+  const int down = divided(dilation, stride_m, stride_s), rest = dilation - down * stride;
+#pragma unroll 1
+  for (int r = 0; r < filter; r++) {
+    if (left == 0) {
+      if (taps.count == 0) taps.at = at, taps.index = r;
+      if (taps.count == 1) taps.at_step = at - taps.at, taps.index_step = r - taps.index;
+      taps.count++;
+    }
+    at -= down, left -= rest;
+    if (left < 0) at--, left += stride;
+  }
+  return taps;
 }
 
 TS_MMA_DEVICE bool lies_inside(int d, int h, int w, int size_d, int size_h, int size_w) {
@@ -101,29 +109,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 
   // --- which tile: parts of k outermost, then layers; groups of rows of tiles share columns in the L2 cache ---
   int tile = blockIdx.x;
-  const int tiles = run.tiles_m * run.tiles_n, layers = run.layers();
-  const int layer_part = tile / tiles;
-  const int part = layer_part / layers, layer = layer_part % layers;
-  tile -= layer_part * tiles;
-  const int band = tile / (run.walk * run.tiles_n), first_m = band * run.walk;
-  const int band_m = smaller(run.tiles_m - first_m, run.walk), in_band = tile - band * run.walk * run.tiles_n;
-  const int m0 = (first_m + in_band % band_m) * BLOCK_M, n0 = in_band / band_m * BLOCK_N;
-  const int group = layer % run.groups;
-  const Phase ph = run.phase_of(layer);
-  const Element *const a = run.a_base + group * run.a_group;
-  const ElementB *const b = run.b_base + group * run.b_group;
+  const int layer_part = divided(tile, run.tiles_m, run.tiles_s);
+  const int part = divided(layer_part, run.layers_m, run.layers_s), layer = layer_part - part * run.layers;
+  tile -= layer_part * run.tiles;
+  const int band = divided(tile, run.walk_n_m, run.walk_n_s), first_m = band * run.walk;
+  const int band_m = smaller(run.rows_of_tiles - first_m, run.walk), in_band = tile - band * run.walk_n;
+  const int tile_n = (u32)in_band / (u32)band_m;
+  const int m0 = (first_m + in_band - tile_n * band_m) * BLOCK_M, n0 = tile_n * BLOCK_N;
+  const int phase = divided(layer, run.groups_m, run.groups_s), group = layer - phase * run.groups;
+  const Phase ph = run.phase_of(phase);
+  const Element *a = run.a_base + group * run.a_group;
+  const ElementB *b = run.b_base + group * run.b_group;
+  asm volatile("" : "+l"(a));
+  asm volatile("" : "+l"(b));
 
   // --- the taps of this phase ---
   int taps = 1, taps_h = 1, taps_w = 1;
   if constexpr (KIND == GEMM) {
     if (threadIdx.x == 0) tap_a[0] = tap_b[0] = tap_d[0] = tap_h[0] = tap_w[0] = 0;
   } else {
-    const AxisTaps td = axis_taps(run.filter_d, run.stride_d, run.pad_d, run.dilation_d, ph.d);
-    const AxisTaps th = axis_taps(run.filter_h, run.stride_h, run.pad_h, run.dilation_h, ph.h);
-    const AxisTaps tw = axis_taps(run.filter_w, run.stride_w, run.pad_w, run.dilation_w, ph.w);
+#define TS_AXIS_TAPS(axis)                                                                                             \
+  axis_taps(run.filter_##axis, run.stride_##axis, run.stride_##axis##_m, run.stride_##axis##_s, run.pad_##axis,        \
+            run.dilation_##axis, ph.axis)
+    const AxisTaps td = DEEP ? TS_AXIS_TAPS(d) : AxisTaps{1, 0, 0, 0, 0};
+    const AxisTaps th = TS_AXIS_TAPS(h), tw = TS_AXIS_TAPS(w);
     taps = td.count * th.count * tw.count, taps_h = th.count, taps_w = tw.count;
+#pragma unroll 1
     for (int i = threadIdx.x; i < taps; i += THREADS) {
-      const int s = i % tw.count, r = i / tw.count % th.count, t = i / tw.count / th.count;
+      const int line = (u32)i / (u32)tw.count, s = i - line * tw.count;
+      const int t = DEEP ? (u32)line / (u32)th.count : 0, r = line - t * th.count;
       const int d = td.at + t * td.at_step, h = th.at + r * th.at_step, w = tw.at + s * tw.at_step;
       tap_d[i] = d, tap_h[i] = h, tap_w[i] = w;
       tap_a[i] = d * run.in_d + h * run.in_h + w * run.in_w;
@@ -138,9 +152,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   // --- what does not change along k ---
   // Rows and columns beyond the last are copies of the last: their results are not stored.
   // A by k: rows are pixels. `a_seen` has a bit for each tap that lies in the image.
-  int a_place[A_BY_K ? CopiesA::COUNT : 1], a_d[COMPARE ? CopiesA::COUNT : 1], a_h[COMPARE ? CopiesA::COUNT : 1],
-      a_w[COMPARE ? CopiesA::COUNT : 1];
-  u32 a_seen[A_BY_K && !COMPARE ? CopiesA::COUNT : 1];
+  int a_place[A_BY_K ? CopiesA::COUNT : 1], a_d[A_BY_K ? CopiesA::COUNT : 1], a_h[A_BY_K ? CopiesA::COUNT : 1],
+      a_w[A_BY_K ? CopiesA::COUNT : 1];
+  u32 a_seen[A_BY_K ? CopiesA::COUNT : 1];
   if constexpr (A_BY_K) {
 #pragma unroll
     for (int i = 0; i < CopiesA::COUNT; i++) {
@@ -151,26 +165,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         const Pixel p = run.pixel_of(row);
         const int step_d = KIND == FWD ? run.stride_d : 1, step_h = KIND == FWD ? run.stride_h : 1;
         const int step_w = KIND == FWD ? run.stride_w : 1;
-        const int d = p.d * step_d, h = p.h * step_h, w = p.w * step_w;
-        a_place[i] = p.n * run.in_n + d * run.in_d + h * run.in_h + w * run.in_w;
-        if constexpr (COMPARE) {
-          a_d[i] = d, a_h[i] = h, a_w[i] = w;
-        } else if constexpr (!INSIDE) {
-          // Axis by axis: a tap lies in the image when it does so in each.
-          u32 line = 0, plane = 0, seen = 0;
-          for (int t = 0; t < taps_w && t < taps; t++)
-            if ((u32)(w + tap_w[t]) < (u32)run.size_w) line |= 1u << t;
-          for (int t = 0; t < taps_h * taps_w && t < taps; t += taps_w)
-            if ((u32)(h + tap_h[t]) < (u32)run.size_h) plane |= line << t;
-          if constexpr (DEEP) {
-            for (int t = 0; t < taps; t += taps_h * taps_w)
-              if ((u32)(d + tap_d[t]) < (u32)run.size_d) seen |= plane << t;
-          } else {
-            seen = plane;
-          }
-          a_seen[i] = seen;
-        }
+        a_d[i] = p.d * step_d, a_h[i] = p.h * step_h, a_w[i] = p.w * step_w;
+        a_place[i] = p.n * run.in_n + a_d[i] * run.in_d + a_h[i] * run.in_h + a_w[i] * run.in_w;
       }
+      a_seen[i] = 0;
+    }
+    if constexpr (KIND != GEMM && !COMPARE && !INSIDE) {
+      // Axis by axis: a tap lies in the image when it does so in each.
+      auto see = [&](const int *tap, int step, int end, const auto &at, int size, auto taken) {
+        u32 found[CopiesA::COUNT] = {};
+#pragma unroll 1
+        for (int t = 0; t < smaller(end, taps); t += step) {
+          const int by = tap[t];
+#pragma unroll
+          for (int i = 0; i < CopiesA::COUNT; i++)
+            if ((u32)(at[i] + by) < (u32)size) found[i] |= taken(i) << t;
+        }
+#pragma unroll
+        for (int i = 0; i < CopiesA::COUNT; i++) a_seen[i] = found[i];
+      };
+      see(tap_w, 1, taps_w, a_w, run.size_w, [](int) { return 1u; });
+      see(tap_h, taps_w, taps_h * taps_w, a_h, run.size_h, [&](int i) { return a_seen[i]; });
+      if constexpr (DEEP) see(tap_d, taps_h * taps_w, taps, a_d, run.size_d, [&](int i) { return a_seen[i]; });
     }
   }
   // B by k: lines are columns.
@@ -296,25 +312,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     CopiesB::put(stage + CopiesA::BYTES, held_b);
   };
 
-  // Fills the ring; the steps of this part of k.
-  auto begin_ring = [&] {
+  // The steps of this part of k.
+  auto steps_of_part = [&] {
     const int all_steps = ((KIND == WRW ? run.length : taps * run.padded) + BLOCK_K - 1) / BLOCK_K;
-    const int begin = (int)((i64)all_steps * part / run.parts), end = (int)((i64)all_steps * (part + 1) / run.parts);
-#pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
-      const u32 stage = ring + s * STAGE_BYTES;
-      if (begin + s < end) {
-        load_a(begin + s, stage);
-        load_b(begin + s, stage + CopiesA::BYTES);
-        put(stage);
-      }
-      copy_commit();
-    }
-    return Steps{begin, end};
+    if (!PARTIAL) return Steps{0, all_steps};
+    // all_steps * part / parts, and the same of the next part
+    const int each = divided(all_steps, run.parts_m, run.parts_s), over = all_steps - each * run.parts;
+    const int begin = part * each + divided(part * over, run.parts_m, run.parts_s);
+    return Steps{begin, (part + 1) * each + divided((part + 1) * over, run.parts_m, run.parts_s)};
   };
   // Where the tile's rows go. The ring is free then.
   auto end_ring = [&] {
     copy_wait<0>();
+#pragma unroll 1
     for (int i = threadIdx.x; i < BLOCK_M; i += THREADS) row_place[i] = run.place_of_row(m0 + i, ph);
     __syncthreads();
   };

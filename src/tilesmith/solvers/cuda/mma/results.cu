@@ -27,10 +27,9 @@ struct Results : Run {
   }
   // Along k (backward weights: columns) each tap has as many places as `padded` says.
   TS_MMA_METHOD int tap_of(int place) const { return divided(place, padded_m, padded_s); }
-  TS_MMA_METHOD int layers() const { return groups * phase_d * phase_h * phase_w; }
-  TS_MMA_METHOD Phase phase_of(int layer) const {
-    const int phase = layer / groups;
-    return {phase / (phase_h * phase_w), phase / phase_w % phase_h, phase % phase_w};
+  TS_MMA_METHOD Phase phase_of(int phase) const {
+    const int line = divided(phase, phase_w_m, phase_w_s), plane = divided(line, phase_h_m, phase_h_s);
+    return {plane, line - plane * phase_h, phase - line * phase_w};
   }
   // The offset of a row's results, NOWHERE when the row has none.
   TS_MMA_METHOD int place_of_row(int row, const Phase &ph) const {
@@ -89,19 +88,26 @@ struct Results : Run {
     const Element *const dy = a_base + group * a_group + (i64)p.n * in_n;
     const ElementB *const filter = b_base + group * b_group + (i64)col * b_line;
     Sum sum[1] = {0};
-    for (int t = 0; t < filter_d; t++)
+    // The place in dy of what lies at `at` before the stride; NOWHERE if there is none.
+    auto place_of = [](int at, int stride, u32 m, u32 s, int size) {
+      const int found = divided(at, m, s);
+      return at >= 0 && found * stride == at && found < size ? found : NOWHERE;
+    };
+#pragma unroll 1
+    for (int t = 0; t < (DEEP ? filter_d : 1); t++)
+#pragma unroll 1
       for (int r = 0; r < filter_h; r++)
+#pragma unroll 1
         for (int s = 0; s < filter_w; s++) {
-          const int d = p.d * stride_d + ph.d + pad_d - t * dilation_d,
-                    h = p.h * stride_h + ph.h + pad_h - r * dilation_h;
-          const int w = p.w * stride_w + ph.w + pad_w - s * dilation_w;
-          if (d % stride_d || h % stride_h || w % stride_w) continue;
-          if (d < 0 || h < 0 || w < 0 || d / stride_d >= size_d || h / stride_h >= size_h || w / stride_w >= size_w)
-            continue;
-          const Element *const from =
-              dy + ((i64)(d / stride_d) * in_d + (i64)(h / stride_h) * in_h + (i64)(w / stride_w) * in_w);
+          const int w = place_of(p.w * stride_w + ph.w + pad_w - s * dilation_w, stride_w, stride_w_m, stride_w_s, size_w);
+          const int h = place_of(p.h * stride_h + ph.h + pad_h - r * dilation_h, stride_h, stride_h_m, stride_h_s, size_h);
+          const int d =
+              DEEP ? place_of(p.d * stride_d + ph.d + pad_d - t * dilation_d, stride_d, stride_d_m, stride_d_s, size_d) : 0;
+          if (d == NOWHERE || h == NOWHERE || w == NOWHERE) continue;
+          const Element *const from = dy + ((i64)d * in_d + (i64)h * in_h + (i64)w * in_w);
           const ElementB *const by =
               filter + ((i64)t * filter_step_d + (i64)r * filter_step_h + (i64)s * filter_step_w);
+#pragma unroll 1
           for (int c = 0; c < channels; c++)
             sum[0] = added_product(widened(from[(i64)c * a_channel]), widened(by[(i64)c * b_channel]), sum[0]);
         }

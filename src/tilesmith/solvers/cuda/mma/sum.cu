@@ -8,10 +8,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) @SYM@(TS_PARAMETERS) {
   wait_previous();
   constexpr int N = OUT_VECTOR < 4 ? OUT_VECTOR : 4;
   const int quads = run.pitch / 4;
-  const i64 at = (i64)blockIdx.x * THREADS + threadIdx.x, slab = (i64)run.layers() * run.rows * quads;
+  const i64 at = (i64)blockIdx.x * THREADS + threadIdx.x, slab = (i64)run.layers * run.rows * quads;
   if (at >= slab) return;
   const int line = (int)(at / quads), col = (int)(at - (i64)line * quads) * 4;
-  const int layer = line / run.rows, row = line - layer * run.rows;
+  const int layer = (u32)line / (u32)run.rows, row = line - layer * run.rows;
   typedef Pack<Sum, 4> Sums;
   const Sums *from = (const Sums *)run.partial + at;
   Sums sum = from[0];
@@ -21,8 +21,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) @SYM@(TS_PARAMETERS) {
 #pragma unroll
     for (int q = 0; q < 4; q++) sum.v[q] += v.v[q];
   }
-  const int group = layer % run.groups;
-  const Phase ph = run.phase_of(layer);
+  const int phase = divided(layer, run.groups_m, run.groups_s), group = layer - phase * run.groups;
+  const Phase ph = run.phase_of(phase);
   const int place = run.place_of_row(row, ph);
   if (place == NOWHERE) return;
 #pragma unroll

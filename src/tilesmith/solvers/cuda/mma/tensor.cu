@@ -109,18 +109,15 @@
     }
   };
 
-  const Steps steps = begin_ring();
+  const Steps steps = steps_of_part();
   // The first fragments of the next stage are fetched before the last products of this one.
   constexpr int PRODUCTS = BLOCK_K * sizeof(Element) / 32; // a product takes 32 bytes of a line
   u32 fragments_a[2][TILES_M][4], fragments_b[2][TILES_N / 2][4];
-  copy_wait<STAGES - 2>();
-  __syncthreads();
-  if (steps.begin < steps.end) fetch(ring, ring + CopiesA::BYTES, 0, fragments_a[0], fragments_b[0]);
-  int now = 0, next = STAGES - 1;
+  int now = 0, next = 0;
+  // The ring is filled by the loop too, so that copies are there once.
 #pragma unroll 1
-  for (int step = steps.begin; step < steps.end; step++) {
-    const u32 here = ring + now * STAGE_BYTES, to = ring + next * STAGE_BYTES;
-    now = now + 1 == STAGES ? 0 : now + 1;
+  for (int step = steps.begin - (STAGES - 1); step < steps.end; step++) {
+    const u32 to = ring + next * STAGE_BYTES;
     next = next + 1 == STAGES ? 0 : next + 1;
     const bool more = step + STAGES - 1 < steps.end;
     // All warps are past the products whose operands lay at `to`: they met at the end of the last step.
@@ -129,6 +126,16 @@
       load_b(step + STAGES - 1, to + CopiesA::BYTES);
     }
     copy_commit();
+    if (step < steps.begin) {
+      if (more) put(to);
+      if (step < steps.begin - 1) continue;
+      copy_wait<STAGES - 2>();
+      __syncthreads();
+      fetch(ring, ring + CopiesA::BYTES, 0, fragments_a[0], fragments_b[0]);
+      continue;
+    }
+    const u32 here = ring + now * STAGE_BYTES;
+    now = now + 1 == STAGES ? 0 : now + 1;
 #pragma unroll
     for (int k = 0; k < PRODUCTS; k++) {
       constexpr int ODD = PRODUCTS % 2;
@@ -156,21 +163,27 @@
   static_assert(WARPS_M * WARPS_N * 16 * PITCH * 4 <= TABLE_OFFSET, "the tables lie behind the sums on their way out");
   const u32 staged = ring + warp * 16 * PITCH * 4;
   const Sum *const mine = (const Sum *)(memory + warp * 16 * PITCH * 4);
-#pragma unroll
+  // The stores alone need `i` as a constant.
+#pragma unroll 1
   for (int i = 0; i < TILES_M; i++) {
     const u32 first = staged + (A_PAIRED ? lane / 4 * 2 : lane / 4) * PITCH * 4;
     constexpr int BELOW = (A_PAIRED ? 1 : 8) * PITCH * 4;
 #pragma unroll
-    for (int j = 0; j < TILES_N; j += 2) {
+    for (int known = 0; known < TILES_M; known++) {
+      if (i != known) continue;
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        const u32 to = first + (B_PAIRED ? j * 8 + lane % 4 * 4 + e * 2 : (j + e) * 8 + lane % 4 * 2) * 4;
-        const int u = B_PAIRED ? j : j + e, v = B_PAIRED ? j + 1 : j + e, p = B_PAIRED ? e : 0, q = B_PAIRED ? e : 1;
-        shared_store8(to, sums[i][u][p], sums[i][v][q]);
-        shared_store8(to + BELOW, sums[i][u][p + 2], sums[i][v][q + 2]);
+      for (int j = 0; j < TILES_N; j += 2) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          const u32 to = first + (B_PAIRED ? j * 8 + lane % 4 * 4 + e * 2 : (j + e) * 8 + lane % 4 * 2) * 4;
+          const int u = B_PAIRED ? j : j + e, v = B_PAIRED ? j + 1 : j + e, p = B_PAIRED ? e : 0, q = B_PAIRED ? e : 1;
+          shared_store8(to, sums[known][u][p], sums[known][v][q]);
+          shared_store8(to + BELOW, sums[known][u][p + 2], sums[known][v][q + 2]);
+        }
       }
     }
     __syncwarp();
+#pragma unroll (N < 4 ? 4 : 2)
     for (int at = lane; at < 16 * WARP_N / N; at += 32) {
       const int r = at / (WARP_N / N), c = at % (WARP_N / N) * N;
       const int in_tile = warp_m * WARP_M + i * 16 + r, row = m0 + in_tile, col = n0 + warp_n * WARP_N + c;
