@@ -83,20 +83,13 @@ class Problems:
         return best.candidate.name == earlier["solver"]
 
     def tuned(self, signature, seconds: float, earlier: dict | None) -> dict:
-        from tilesmith.errors import OutOfTimeError
         from tilesmith.tune.session import tune
 
         first = [(earlier["solver"], earlier["config"])] if earlier else []
-        for last in (False, True):
-            try:
-                result = tune(
-                    signature, self.target, database=self.layers.writable, cache=self.cache, max_seconds=seconds,
-                    external=False, first=first, workers=self.workers,
-                )  # fmt: skip
-                break
-            except OutOfTimeError:  # the measuring process may have been starting all the while
-                if last:
-                    raise
+        result = tune(
+            signature, self.target, database=self.layers.writable, cache=self.cache, max_seconds=seconds,
+            external=False, first=first, workers=self.workers,
+        )  # fmt: skip
         kept = ("speedup", "trials", "new_trials", "failed", "seconds", "ended", "stages")
         record = {name: getattr(result.record, name) for name in ("solver", "config", "time_us")}
         return record | {name: getattr(result, name) for name in kept}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -11,9 +13,9 @@ import pytest
 from cuda_chain import H200
 from test_cuda_searching import GEMM, QUICK, CrashReport, StandInWorker, compilers, place  # noqa: F401
 
-from tilesmith.errors import OutOfTimeError
+from tilesmith.errors import LaunchError, OutOfTimeError
 from tilesmith.tune import process, runner
-from tilesmith.tune.messages import Certify, Load, Prepare, Race, Refused, Reset, Setup, frame
+from tilesmith.tune.messages import Certify, Load, Prepare, Prepared, Race, Refused, Setup, frame, take_reply
 from tilesmith.tune.process import WorkerDiedError, WorkerProcess, Workers
 from tilesmith.tune.session import tune
 from tilesmith.tune.worker import serve
@@ -22,13 +24,29 @@ SECONDS, SLACK_S = 1.0, 2.0  # the budget, and what a busy machine may take on t
 
 
 class SlowWorker(StandInWorker):
-    """Takes its time for some kinds of requests: seconds, or a function of the request that gives them."""
+    """Takes its time for some kinds of requests: seconds, or a function of the request that gives them.
+
+    The first ``die`` processes end while they start.
+    """
 
     takes: ClassVar[dict[type, float | Callable[[Any], float]]] = {}
+    die: ClassVar[int] = 0
 
     def send(self, request):
         super().send(request)
         self.asked = request
+
+    def await_up(self, limit_s):
+        if len(self.made) <= self.die:
+            self.alive = False
+            raise WorkerDiedError("ended with status 1")
+        seconds = self.takes.get(Prepare)
+        if seconds is None:
+            return super().await_up(limit_s)
+        time.sleep(min(seconds, limit_s))
+        if seconds > limit_s:
+            raise WorkerDiedError(f"was not up within {limit_s:.1f} s")
+        return time.monotonic()
 
     def receive(self, limit_s):
         seconds = self.takes.get(type(self.asked), 0.0)
@@ -52,7 +70,7 @@ def slow(place, monkeypatch):  # noqa: F811
         except OutOfTimeError as error:
             return error
         finally:
-            assert time.monotonic() - began < SECONDS + 2.0 + SLACK_S
+            assert time.monotonic() - began < takes.get(Prepare, 0.0) + SECONDS + 2.0 + SLACK_S
 
     return search
 
@@ -104,44 +122,99 @@ def test_the_next_problem_finds_a_worker_in_place_of_one_that_was_ended(slow, mo
     assert fresh.dead
 
 
-def test_searches_of_less_time_than_a_start_takes_get_their_worker_in_the_end(slow, monkeypatch):
-    """One that is still starting when the time is over goes on with it, and the next problem finds it."""
+def test_a_search_counts_its_seconds_from_when_its_worker_is_up(slow, monkeypatch):
+    """What starts for longer than the search may take costs it nothing, and compilers have begun meanwhile."""
+    begun = compilers(monkeypatch, lambda number: 0.0)
+    up_s = SECONDS + 2.0
+    before = time.monotonic()
+    found = slow({Prepare: up_s}, started=before - 100.0)
+    assert found.record.ok
+    assert found.seconds < time.monotonic() - before - up_s + 0.01
+    assert found.stages["ready"] < 1.0
+    assert begun[0] < before + up_s
+
+
+def test_a_search_that_finds_its_worker_up_counts_from_its_own_start(slow, monkeypatch):
     compilers(monkeypatch, lambda number: 0.0)
-    monkeypatch.setattr(StandInWorker, "is_starting", True)
-    with Workers() as workers:
-        assert isinstance(slow({Setup: 100.0}, workers=workers), OutOfTimeError)
-        (worker,) = StandInWorker.made
-        assert [type(request) for request in worker.seen] == [Setup, Reset]
-        assert slow({}, workers=workers, max_trials=2).record.ok
-        assert StandInWorker.made == [worker]
+    assert isinstance(slow({}, started=time.monotonic() - 100.0), OutOfTimeError)
 
 
-def test_a_real_worker_passes_over_what_nobody_waits_for():
-    worker = WorkerProcess()
+def test_a_worker_that_is_never_up_ends_the_search(slow, monkeypatch):
+    compilers(monkeypatch, lambda number: 0.0)
+    monkeypatch.setattr(runner, "START_S", 0.2)
+    with Workers() as workers, pytest.raises(LaunchError, match=r"worker process was not up within 0\.2 s"):
+        slow({Prepare: 100.0}, workers=workers)
+    (worker,) = StandInWorker.made
+    assert worker.dead
+
+
+@pytest.mark.parametrize("die", [1, runner.DEATHS])
+def test_workers_that_die_while_they_start_are_replaced_some_times(slow, monkeypatch, die):
+    compilers(monkeypatch, lambda number: 0.0)
+    monkeypatch.setattr(SlowWorker, "die", die)
+    if die < runner.DEATHS:
+        assert slow({}, max_trials=2).record.ok
+        assert len(StandInWorker.made) == die + 1
+    else:
+        with pytest.raises(LaunchError, match="worker process ended with status 1"):
+            slow({})
+        assert len(StandInWorker.made) == die
+
+
+def test_a_real_worker_says_when_it_is_up():
+    """It says so where there is no such device, too."""
+    before = time.monotonic()
+    worker = WorkerProcess(99)
     try:
-        assert worker.is_starting
-        for _ in range(2):  # to each it replies that no problem is set up
-            worker.send(Certify("anything"))
-        worker.let_go()
+        up = worker.await_up(60.0)
+        assert before < up < time.monotonic()
+        assert worker.await_up(0.0) == up
+        worker.send(Certify("anything"))
         assert isinstance(worker.receive(60.0), Refused)
-        assert not worker.is_starting
+    finally:
+        worker.kill()
+
+
+def test_the_reply_to_a_request_is_found_behind_that_of_the_start():
+    worker = WorkerProcess(99)
+    try:
+        worker.send(Certify("anything"))
+        assert isinstance(worker.receive(60.0), Refused)
         with pytest.raises(WorkerDiedError, match="did not end within"):
             worker.receive(0.05)
     finally:
         worker.kill()
 
 
-def test_a_worker_that_is_prepared_makes_the_context_and_says_nothing(cuda):
+def test_a_real_process_that_starts_for_ever_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(process, "_start", lambda report, path: sleeper())
+    worker = WorkerProcess(0)
+    with pytest.raises(WorkerDiedError, match=r"was not up within 0\.1 s"):
+        worker.await_up(0.1)
+    assert worker.alive
+    worker.kill()
+    assert not worker.alive
+
+
+def sleeper():
+    words = [sys.executable, "-c", "import time; time.sleep(100)"]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_a_worker_that_is_prepared_makes_the_context_and_says_when(cuda):
     for device, made in ((0, True), (99, False)):
         cuda.log()
         replies = io.BytesIO()
         serve(io.BytesIO(frame(Prepare(device))), replies, CrashReport())
-        assert replies.getvalue() == b""
+        reply = take_reply(bytearray(replies.getvalue()))
+        assert isinstance(reply, Prepared)
+        assert reply.moment <= time.monotonic()
         assert ("synchronize" in cuda.log()) == made
 
 
 def test_compilers_that_do_not_end_keep_nobody(slow, monkeypatch):
-    compilers(monkeypatch, lambda number: 100.0)
+    """They have begun while the worker starts, before any second counts."""
+    compilers(monkeypatch, lambda number: SECONDS + 2.0 + SLACK_S + 2.0)
     found = slow({})
     assert isinstance(found, OutOfTimeError)
     assert "before a config was measured" in str(found)

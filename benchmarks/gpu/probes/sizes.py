@@ -50,7 +50,6 @@ from tilesmith.tune.session import TuneResult  # noqa: E402
 NICE = 10  # of compilers, beside searches
 # The data and the reference of a large product take seconds, which count as its search's.
 LARGE, LARGE_S = 8192**3, 8.0
-FIRST_S = 12.0  # the start of the process that measures, of which four may begin at once
 RACES, HANGS_S = 0.75, 20.0  # the share of the limit after which no race begins; seconds of the last one
 NO_BUILD_S = "0.1"  # TILESMITH_RIVAL_SECONDS of a race: what is not compiled by then is left out
 
@@ -267,8 +266,6 @@ def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival
             if clock.late:
                 break
             session.seconds = args.tune_seconds + LARGE_S * work_of(each) / LARGE
-            if not searches:
-                session.seconds += FIRST_S
             try:
                 found = searches[each.canonical.key()] = session.tune(each, workers)
             except FAILURES as error:

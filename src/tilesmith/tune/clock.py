@@ -21,5 +21,10 @@ class Clock:
         return self.ends - time.monotonic()
 
     @property
+    def timeout(self) -> float | None:
+        """``left_s`` for a wait of the standard library."""
+        return None if math.isinf(self.ends) else max(0.0, self.left_s())
+
+    @property
     def over(self) -> bool:
         return self.left_s() <= 0

@@ -68,8 +68,7 @@ class CompileQueue:
         """Up to ``most`` points that are ready, in the order of ``submit``: at least one, unless ``wait_s`` is over.
 
         With ``most`` None: all points, when all are ready or ``wait_s`` is over. Points that there was no time to
-            compile are
-        left out.
+        compile are left out.
         """
         if most is None:
             wait({work for each in self._waiting for work in each.work}, None if math.isinf(wait_s) else wait_s)
@@ -104,7 +103,8 @@ def build(job: Job, units: UnitBuilder, points: Sequence[Point], limit_s: float 
     """
     queue = CompileQueue(job, units, lambda: limit_s)
     queue.submit(points)
-    built = queue.take(None, math.inf)
+    # A compiler that was begun before the clock does not end with it.
+    built = queue.take(None, max(0.0, units.clock.left_s()))
     if len(built) < len(points):
         raise TimeOverError
     return built

@@ -83,9 +83,15 @@ class Reset(msgspec.Struct, frozen=True, tag=True):
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
-    """Make a device's context, which the next ``Setup`` finds. It has no reply."""
+    """Make a device's context, which the next ``Setup`` finds: the first request to a process for a device."""
 
     device: int
+
+
+class Prepared(msgspec.Struct, frozen=True, tag=True):
+    """The process is up since ``moment`` (of ``time.monotonic``, which is one for all processes of a machine)."""
+
+    moment: float
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -143,7 +149,7 @@ class Raced(msgspec.Struct, frozen=True, tag=True):
 
 
 Request = Setup | Load | Certify | Verify | Race | Unload | Reset | Prepare
-Reply = Ready | Loaded | Certified | Verified | Refused | Raced
+Reply = Prepared | Ready | Loaded | Certified | Verified | Refused | Raced
 
 _requests = msgspec.msgpack.Decoder(Request)
 _replies = msgspec.msgpack.Decoder(Reply)

@@ -1,7 +1,8 @@
 """The worker as a process: started, spoken to, ended; and kept warm from one problem to the next.
 
 A fresh worker loads NumPy and the driver and makes a CUDA context, and PyTorch where that takes part: seconds that a
-search of seconds does not have. ``Workers`` keeps one for each device while a command goes through its problems.
+search of seconds does not have. ``Workers`` keeps one for each device while a command goes through its problems, and
+a search counts its seconds from when its worker is up.
 ``verify_apart`` checks one plan in such a process, which may die of it.
 """
 
@@ -32,11 +33,21 @@ from tilesmith.problems.work import flops
 from tilesmith.targets.detect import usable_cores
 from tilesmith.toolchain.files import scratch
 from tilesmith.tune.crash_report import CrashReport
-from tilesmith.tune.messages import Prepare, Refused, Reply, Request, Reset, Verified, Verify, frame, take_reply
+from tilesmith.tune.messages import (
+    Prepare,
+    Prepared,
+    Refused,
+    Reply,
+    Request,
+    Reset,
+    Verified,
+    Verify,
+    frame,
+    take_reply,
+)
 
 PATIENCE_S = 10.0
 _CPU: Final = -1
-_START_S: Final = 30.0  # of a worker on a busy machine, until its first reply
 _LEAST_S: Final = 120.0  # for all checks of a small problem on a busy machine
 _RUNS: Final = 60  # of the slowest kernel that is one (0.1 GFLOP/s), and the oracles
 
@@ -46,30 +57,27 @@ class WorkerDiedError(Exception):
 
 
 class WorkerProcess:
-    """One running ``tune.worker``, and the crash report that names the plan it runs."""
+    """One running ``tune.worker``, and the crash report that names the plan it runs.
 
-    def __init__(self) -> None:
+    Where it is for a CUDA device, it makes the device's context first.
+    """
+
+    def __init__(self, device: int = _CPU) -> None:
         self._held = ExitStack()
         folder = self._held.enter_context(scratch())
         self.report = CrashReport(folder / "report")
         self._buffer = bytearray()
-        self._begun, self._replies, self._owed = time.monotonic(), 0, 0
+        self._up: float | None = None
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
         self._process = _starter(os.getpid()).submit(_start, folder / "report", path).result()
+        if device != _CPU:
+            with contextlib.suppress(WorkerDiedError):  # it is met at the next request
+                self.send(Prepare(device))
 
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
-
-    @property
-    def is_starting(self) -> bool:
-        """It has not replied yet, and may still be loading NumPy, the driver and a device's context."""
-        return self.alive and not self._replies and time.monotonic() - self._begun < _START_S
-
-    def let_go(self) -> None:
-        """Nobody waits for the reply that it owes: the next reader passes over it."""
-        self._owed += 1
 
     def send(self, request: Request) -> None:
         assert self._process.stdin is not None
@@ -79,29 +87,36 @@ class WorkerProcess:
         except (OSError, ValueError):
             raise WorkerDiedError(self._how_it_ended()) from None
 
+    def await_up(self, limit_s: float) -> float:
+        """Wait until it has made the context of its device; the moment of ``time.monotonic`` when it had."""
+        if self._up is None:
+            reply = self._next(time.monotonic() + limit_s, f"was not up within {limit_s:.1f} s")
+            assert isinstance(reply, Prepared)
+            self._up = reply.moment
+        return self._up
+
     def receive(self, limit_s: float) -> Reply:
+        """The reply to a request, which stands behind that of the start."""
+        deadline, late = time.monotonic() + limit_s, f"did not end within {limit_s:.1f} s"
+        reply = self._next(deadline, late)
+        if isinstance(reply, Prepared):
+            self._up = reply.moment
+            reply = self._next(deadline, late)
+        return reply
+
+    def _next(self, deadline: float, late: str) -> Reply:
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
-        deadline = time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
-            while (reply := self._take()) is None:
+            while (reply := take_reply(self._buffer)) is None:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise WorkerDiedError(f"did not end within {limit_s:.1f} s")
+                    raise WorkerDiedError(late)
                 data = os.read(descriptor, 1 << 16)
                 if not data:
                     raise WorkerDiedError(self._how_it_ended())
                 self._buffer += data
         return reply
-
-    def _take(self) -> Reply | None:
-        """The next reply that somebody waits for, if it is here."""
-        while (reply := take_reply(self._buffer)) is not None:
-            self._replies += 1
-            if not self._owed:
-                return reply
-            self._owed -= 1
-        return None
 
     def kill(self, patience_s: float = PATIENCE_S) -> None:
         """End it. One that still gives a device's memory back after ``patience_s`` seconds is left to the system."""
@@ -181,24 +196,18 @@ class Workers:
                 idle = self._idle.get(device)
                 held = idle.pop() if idle else None
             if held is None:
-                return WorkerProcess()
+                return WorkerProcess(device)
             if held.alive:
                 return held
             held.kill()
 
     def prepare(self, device: int) -> None:
-        """Start a worker that makes the context of a CUDA device while nobody waits for it.
+        """Start a worker for a CUDA device while nobody waits for it.
 
-        For the first problem, and for the next one after a search that has ended its worker: a worker that starts with
-        the problem takes some three seconds of its search (an H100's host, beside 16 compilers).
+        For the first problem, and for the next one after a search that has ended its worker: to start takes three
+        seconds on an H100's host beside 16 compilers, and 7 to 14 on some.
         """
-        worker = WorkerProcess()
-        try:
-            worker.send(Prepare(device))
-        except WorkerDiedError:
-            worker.kill()
-            return
-        self._keep(device, worker)
+        self._keep(device, WorkerProcess(device))
 
     def give(self, device: int, worker: WorkerProcess) -> None:
         """Keep a worker that owes no reply; it forgets its problem."""

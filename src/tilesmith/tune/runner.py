@@ -28,10 +28,11 @@ from tilesmith.tune.messages import (
 )
 from tilesmith.tune.process import WorkerDiedError, WorkerProcess, Workers
 
+START_S = 60.0  # until a device's process is up, which takes 14 s on some hosts
 SETUP_S = 600.0  # for the oracle of a large problem
 RELOAD_S = 60.0
 LAST_WAIT_S = 0.2  # for the end of a worker whose search is over
-DEATHS = 3  # of one worker while it sets up: then nothing can be measured here
+DEATHS = 3  # of one worker while it starts or sets up: then nothing can be measured here
 
 
 @dataclass
@@ -46,8 +47,7 @@ class Runner:
     """Measures plans of one problem in a separate process. A context manager; ``folder`` is for its files.
 
     The process comes from ``workers`` and goes back there, if it is well. A request that is under way when ``clock`` is
-    over is ended with the process (``TimeOverError``); where the clock is moved, the next one starts another. A process
-    that is still starting then goes back, too: searches of less time than a start takes would else meet one for ever.
+    over is ended with the process (``TimeOverError``); where the clock is moved, the next one starts another.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class Runner:
         self._interrupted = False
 
     def __enter__(self) -> Runner:
-        self._begin(WorkerProcess() if self._workers is None else self._workers.take(self._setup.device))
+        device = self._setup.device
+        self._begin(WorkerProcess(device) if self._workers is None else self._workers.take(device))
         return self
 
     def __exit__(
@@ -76,14 +77,9 @@ class Runner:
         worker, self._worker = self._worker, None
         device, workers = self._setup.device, self._workers
         late = kind is not None and issubclass(kind, TimeOverError)
-        if worker is not None and workers is not None:
-            if late and not self._ready and worker.is_starting:
-                worker.let_go()
-                workers.give(device, worker)
-                return
-            if self._ready and kind is None:
-                workers.give(device, worker)
-                return
+        if worker is not None and workers is not None and self._ready and kind is None:
+            workers.give(device, worker)
+            return
         if worker is not None:
             worker.kill(LAST_WAIT_S)
         if workers is not None and device >= 0 and (kind is None or late):
@@ -183,6 +179,23 @@ class Runner:
             self._interrupted = False
             self._replace()
 
+    def await_up(self) -> float:
+        """Wait until the process of a device is up; the moment of ``time.monotonic`` when it was.
+
+        The clock does not end this wait. Raises ``LaunchError`` if the process will not be up.
+        """
+        deadline, deaths = time.monotonic() + START_S, 0
+        while True:
+            assert self._worker is not None
+            try:
+                return self._worker.await_up(max(0.0, deadline - time.monotonic()))
+            except WorkerDiedError as death:
+                deaths += 1
+                if self._worker.alive or deaths == DEATHS:
+                    raise LaunchError(f"nothing can be measured: the worker process {death}") from None
+                self._kill()
+                self._begin(WorkerProcess(self._setup.device))
+
     def await_ready(self) -> None:
         """Wait until the worker has the problem's arguments and oracle. Raises ``LaunchError`` if it never will."""
         self._await_ready()
@@ -207,7 +220,7 @@ class Runner:
         wanted, done = dict(self._loaded), False
         while not done:
             self._kill()
-            self._begin(WorkerProcess())
+            self._begin(WorkerProcess(self._setup.device))
             self._loaded = {}
             done = True
             for name, request in list(wanted.items()):
@@ -242,8 +255,7 @@ class Runner:
             return self._worker.receive(max(0.0, min(limit_s, self._clock.left_s())))
         except WorkerDiedError:
             if self._clock.over and self._worker.alive:
-                if self._ready or not self._worker.is_starting:
-                    self._kill()
+                self._kill()
                 raise TimeOverError from None
             raise
 
@@ -262,7 +274,7 @@ class Runner:
                 if attempt == DEATHS - 1:
                     raise LaunchError(f"nothing can be measured: the worker process {death}") from None
                 self._kill()
-                self._begin(WorkerProcess())
+                self._begin(WorkerProcess(self._setup.device))
                 continue
             if isinstance(reply, Refused):
                 raise LaunchError(f"nothing can be measured: {reply.reason}")

@@ -111,8 +111,9 @@ def tune(
     ``first`` are solvers with configs to begin with, such as the best ones of a like machine; those that do not exist
     here are passed over. ``workers`` keeps a device's measuring process for the next search.
     ``max_seconds`` is a hard limit: the search ends within a fifth or two seconds more, the larger of the two. It
-    counts from ``started`` (of ``time.monotonic``; default: now). The strategy ``defaults``, which a call waits for
-    because nothing is known, only aims at it, unless ``hard`` is true.
+    counts from ``started`` (of ``time.monotonic``; default: now), on a device from when the measuring process is up if
+    that is later. The strategy ``defaults``, which a call waits for because nothing is known, only aims at it, unless
+    ``hard`` is true.
     Raises ``NoSolutionError`` if nothing fits or nothing works, ``NoCompilerError``, ``OutOfTimeError`` if the seconds
     were over before there was an answer, and ``InterruptedSearchError`` after Ctrl-C; all that was measured is kept.
     ``LaunchError`` if the problem is too large for the memory.
@@ -133,6 +134,7 @@ def tune(
     budget.external = bool(job.external_points)
     solvers = worthwhile(list(job.solvers.values()))
     search = _Search(job, STRATEGIES[strategy](solvers, seed), database, budget, progress or silent)
+    budget.waits = search.streams
     search.resume()
     search.begin_with(first, {solver.name for solver in solvers})
     ended = INTERRUPTED
@@ -214,7 +216,7 @@ class _Budget:
 
     ``compile_s``, ``check_s``, ``certify_s`` and ``best_s`` are what the search has met: the shortest compilation, the
     longest check of a config, the longest of one that may be chosen, the fastest kernel. With ``external`` other
-    libraries' kernels are loaded in the playoff.
+    libraries' kernels are loaded in the playoff. No seconds count while it ``waits`` for a device's process to be up.
     """
 
     max_trials: int | None
@@ -228,7 +230,12 @@ class _Budget:
     best_s: float = 0.0
     certify_s: float = 0.0
     external: bool = False
+    waits: bool = False
     stages: dict[str, float] = field(default_factory=dict)
+
+    def begin(self, up: float) -> None:
+        """The process was up at this moment."""
+        self.started, self.waits = max(self.started, up), False
 
     def reached(self, stage: str) -> None:
         """Note when a stage of the search was reached first."""
@@ -236,7 +243,7 @@ class _Budget:
 
     @property
     def spent_s(self) -> float:
-        return time.monotonic() - self.started
+        return 0.0 if self.waits else time.monotonic() - self.started
 
     @property
     def playoff_s(self) -> float:
@@ -269,7 +276,7 @@ class _Budget:
     @property
     def deadline(self) -> float:
         """When everything has to be over, as a moment of ``time.monotonic``."""
-        if self.max_seconds is None or not self.enforced:
+        if self.max_seconds is None or not self.enforced or self.waits:
             return math.inf
         return self.started + self.max_seconds + max(LATE_SHARE * self.max_seconds, LATE_S) - EXIT_S
 
@@ -373,7 +380,9 @@ class _Search:
             self._next(len(self.strategy.solvers) if self.streams else BATCH, first=not self.log.records), self._first_s
         )
         if self.streams:
-            self._refill(queue)  # and more, while the worker makes the oracle
+            self._refill(queue)  # and more, while the worker starts and makes the oracle
+            self.budget.begin(measurer.runner.await_up())
+            self.clock.ends = self.budget.cut
         measurer.runner.await_ready()
         self.budget.reached("ready")
         while True:

@@ -23,8 +23,8 @@ from tilesmith.tune.clock import Clock, TimeOverError
 class UnitBuilder:
     """``build`` and ``start`` may be called from one thread at a time; ``parallel`` is the number of compilers.
 
-    Nothing is compiled beyond ``clock``. A kernel whose compiler had ``slow_s`` seconds and did not end has failed; of
-    one that had less nothing is known.
+    No compiler begins or is waited for beyond ``clock``. A kernel whose compiler had ``slow_s`` seconds and did not end
+    has failed; of one that had less nothing is known.
 
     A kernel that ``cache`` holds is not compiled again. C kernels share compiler calls. Those of a GPU have one each:
     a call costs a tenth of a second beside a compilation of half a second and more, and what is compiled alone is
@@ -40,7 +40,7 @@ class UnitBuilder:
         self._compiler = compiler
         self._parallel = parallel
         self._cache = cache
-        self._clock = clock or Clock()
+        self.clock = clock or Clock()
         self._slow_s = slow_s
         self._processes = Processes()
         #: Seconds of the shortest compilation so far.
@@ -125,6 +125,8 @@ class UnitBuilder:
             if held.get(source.symbol) != source and cache.lookup(source, self._target, self._compiler) is None
         ]  # fmt: skip
         for work in [self._pool.submit(self._build_alone, source, self._next_path()) for source in missing]:
+            if not wait([work], self.clock.timeout).done:
+                raise TimeOverError
             work.result()
         for source in sources:
             text, resources = self._alone.get(source.symbol, (None, ()))
@@ -134,9 +136,9 @@ class UnitBuilder:
 
     def _build_alone(self, source: Source, path: Path) -> None:
         try:
-            resources = self._compile([source], path, self._clock.left_s())
+            resources = self._compile([source], path, self.clock.left_s())
         except SlowCompilerError:
-            if self._clock.over:
+            if self.clock.over:
                 raise TimeOverError from None
             return
         except CompileError:
@@ -163,11 +165,11 @@ class UnitBuilder:
         return True
 
     def _build_group(self, group: Sequence[Source], path: Path, limit_s: Callable[[], float]) -> None:
-        limit = min(limit_s(), self._clock.left_s())
+        limit = min(limit_s(), self.clock.left_s())
         try:
             resources = self._compile(group, path, limit)
         except CompileError as error:
-            if isinstance(error, SlowCompilerError) and (limit < self._slow_s or self._clock.over):
+            if isinstance(error, SlowCompilerError) and (limit < self._slow_s or self.clock.over):
                 self._cut.update(source.symbol for source in group)
                 return
             if len(group) == 1:

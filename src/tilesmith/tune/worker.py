@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tilesmith.errors import TilesmithError
 from tilesmith.measure.arrays import aligned_arrays
 from tilesmith.measure.host_check import HostChecker, HostPlan, RepeatedCall, verify_plan
 from tilesmith.measure.oracle import Oracle, oracle, read_oracle, write_oracle
@@ -39,6 +38,7 @@ from tilesmith.tune.messages import (
     Load,
     Loaded,
     Prepare,
+    Prepared,
     Race,
     Raced,
     Ready,
@@ -155,11 +155,11 @@ def serve(requests: BinaryIO, replies: Any, report: CrashReport) -> None:
             if isinstance(request, Reset):
                 continue
             if isinstance(request, Prepare):
-                with contextlib.suppress(TilesmithError):  # the next problem meets what is wrong, and says so
+                with contextlib.suppress(Exception):  # the next problem meets what is wrong, and says so
                     device(request.device).synchronize()
                     cuda_target_of(request.device)
-                continue
-            if isinstance(request, Setup):
+                reply = Prepared(time.monotonic())
+            elif isinstance(request, Setup):
                 started = time.perf_counter()
                 bench = Bench(request, report) if request.device < 0 else DeviceWorker(request, report, _device_truth)
                 reply = Ready(time.perf_counter() - started)
