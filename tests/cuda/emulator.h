@@ -46,6 +46,9 @@ static inline float __uint_as_float(unsigned v) {
   return d;
 }
 
+/* A NaN becomes 0, as on a GPU. */
+static inline float __saturatef(float v) { return v > 0.0f ? (v < 1.0f ? v : 1.0f) : 0.0f; }
+
 static void emulated_turn() {
   const unsigned mine = emulated_now;
   swapcontext(&emulated_fibers[mine], &emulated_scheduler);

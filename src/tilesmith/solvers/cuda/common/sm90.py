@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tilesmith.codegen.cuda.activation import activation_body
 from tilesmith.codegen.cuda.unit import Argument, template
 from tilesmith.plan.records import Im2col, Integer, TensorMap
 from tilesmith.problems.dtypes import acc_dtype
@@ -32,11 +31,6 @@ def sum_groups(slices: int) -> int:
 def shared_text(name: str) -> str:
     """Device code of several families, which stands behind a kernel's header."""
     return template(FOLDER, name)
-
-
-def activation(epilogue: Epilogue, value: str = "float") -> str:
-    """The device function ``activate`` of a ``value``; of integers none is asked for."""
-    return f"TS_DEVICE {value} activate({value} v) {{\n{activation_body(epilogue)}}}\n"
 
 
 def rescaling(epilogue: Epilogue) -> str:

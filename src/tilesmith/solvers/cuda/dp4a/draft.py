@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilesmith.codegen.cuda.activation import activation_body
+from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.mma import mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
@@ -51,7 +51,7 @@ def _source(t: Dp4aTile, name: str, op: str, arguments: tuple[Argument, ...]) ->
                 "SCALED": g.epilogue.is_scaled, "BY_CHANNEL": g.epilogue.scale == "channel", "BIAS": g.epilogue.bias,
             },
             types={"Out": _TYPES[g.y.dtype]},
-            functions=f"TS_MMA_DEVICE float activate(float v) {{\n{activation_body(g.epilogue)}}}",
+            functions=activate(g.epilogue, "TS_MMA_DEVICE"),
             arguments=arguments,
         )  # fmt: skip
     return unit(op, g.y.dtype, tile, t.target.arch, mma_prelude(), template(_HERE, name), header)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Source, TensorMap
@@ -12,7 +13,6 @@ from tilesmith.solvers.cuda.common.groups import with_groups
 from tilesmith.solvers.cuda.common.planes import beyond_argument, look, look_bytes, looks, planes
 from tilesmith.solvers.cuda.common.sm90 import (
     TYPES,
-    activation,
     along,
     box_map,
     divisors,
@@ -60,7 +60,8 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
         types={"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
         tables={"window_row": t.rows, "tap_offset": form.taps.offset, "tap_filter": form.taps.index},
         functions=product_text("product", t.block_n, form.dtype, form.b_columns, False)
-        + activation(form.epilogue) + touched(arguments) + residual_map(form.residual is not None, "map_out"),
+        + activate(form.epilogue, "TS_DEVICE") + touched(arguments)
+        + residual_map(form.residual is not None, "map_out"),
         maps=("map_pixels", "map_filter", "map_out", *(("map_residual",) if form.residual else ())),
         arguments=arguments,
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Real, Source, Space, TensorMap
@@ -13,7 +14,6 @@ from tilesmith.solvers.cuda.common.form import Mapped, Sm90Form, Taps, Tiled, Wi
 from tilesmith.solvers.cuda.common.planes import beyond_argument, look, look_bytes, looks, planes
 from tilesmith.solvers.cuda.common.sm90 import (
     TYPES,
-    activation,
     along,
     box_map,
     divisors,
@@ -132,7 +132,7 @@ def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
         "Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype], "Sum": "int" if whole else "float",
         "Quad": "int4" if whole else "float4", "Value": value,
     }  # fmt: skip
-    functions = activation(form.epilogue, value) + rescaling(form.epilogue)
+    functions = activate(form.epilogue, "TS_DEVICE", value) + rescaling(form.epilogue)
     return Header(numbers, flags, types, functions=functions, arguments=arguments)
 
 

@@ -1,0 +1,76 @@
+"""Activations of GPU kernels as numbers: their texts, compiled for the host, against float64."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import subprocess
+
+import numpy as np
+import pytest
+
+from tilesmith.codegen.cuda.activation import activate
+from tilesmith.problems.epilogue import ACTIVATIONS, Epilogue
+
+HEAD = """#include <math.h>
+#include <string.h>
+static inline float __int_as_float(int v) { float f; memcpy(&f, &v, 4); return f; }
+static inline float __saturatef(float v) { return v > 0.0f ? (v < 1.0f ? v : 1.0f) : 0.0f; }
+"""
+TAIL = """extern "C" void all(const float *from, float *to, int n) {
+  for (int i = 0; i < n; i++) to[i] = activate(from[i]);
+}
+"""
+ROUNDING = 2.0**-24
+
+
+def computed(epilogue, values, folder):
+    source, library = folder / "activation.cc", folder / "activation.so"
+    source.write_text(HEAD + activate(epilogue, "static inline") + TAIL)
+    subprocess.run(["c++", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
+    result, pointer = np.empty_like(values), ctypes.POINTER(ctypes.c_float)
+    ctypes.CDLL(str(library)).all(values.ctypes.data_as(pointer), result.ctypes.data_as(pointer), len(values))
+    return result
+
+
+def exact(name, v):
+    sigmoid = np.vectorize(lambda u: 1 / (1 + math.exp(-u)) if u > -700 else 0.0)
+    gate = np.clip(v / 6 + 0.5, 0, 1)
+    return {
+        "none": lambda: v,
+        "relu": lambda: np.maximum(v, 0),
+        "leaky_relu": lambda: np.where(v > 0, v, 0.1 * v),
+        "clamp": lambda: np.clip(v, -1.5, 2.5),
+        "silu": lambda: v * sigmoid(v),
+        "gelu": lambda: v * 0.5 * np.vectorize(math.erfc)(-v / math.sqrt(2)),
+        "gelu_tanh": lambda: v * sigmoid(2 * math.sqrt(2 / math.pi) * (v + 0.044715 * v**3)),
+        "sigmoid": lambda: sigmoid(v),
+        "tanh": lambda: np.tanh(v),
+        "hardswish": lambda: v * gate,
+        "hardsigmoid": lambda: gate,
+    }[name]()
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_against_float64(name, tmp_path):
+    """Within eight roundings of the argument, which is what the check of a kernel's results allows the epilogue."""
+    epilogue = Epilogue(activation=name, slope=0.1, low=-1.5, high=2.5)
+    rng = np.random.default_rng(7)
+    drawn = np.concatenate([rng.uniform(-12, 12, 40_000), rng.normal(0, 1, 40_000), 10 ** rng.uniform(-30, 30, 2000)])
+    values = np.concatenate([drawn, -drawn[-2000:], [0.0, -0.0]]).astype(np.float32)
+    result, want = computed(epilogue, values, tmp_path), exact(name, values.astype(np.float64))
+    magnitude = np.abs(values.astype(np.float64)) + (name in ("sigmoid", "hardsigmoid"))
+    assert np.all(np.abs(result - want) <= 8 * ROUNDING * magnitude)
+    if name == "gelu":  # small results too
+        tail = (values < -1e-3) & (values > -9)
+        assert np.all(np.abs(result[tail] / want[tail] - 1) <= 6e-5)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_inf_and_nan(name, tmp_path):
+    epilogue = Epilogue(activation=name, slope=0.1, low=-1.5, high=2.5)
+    result = computed(epilogue, np.float32([np.nan, np.inf, -np.inf]), tmp_path)
+    limits = {"clamp": (2.5, -1.5), "sigmoid": (1, 0), "hardsigmoid": (1, 0), "tanh": (1, -1), "relu": (np.inf, 0)}
+    gated = name in ("silu", "gelu", "gelu_tanh", "hardswish")
+    want = limits.get(name, (np.inf, np.nan if gated else -np.inf))
+    np.testing.assert_array_equal(result, np.float32([np.nan, *want]))
