@@ -18,16 +18,6 @@ TS_MMA_CONSTANT int power_of_two(int least) {
   return v;
 }
 
-// The compiler shall keep `v` in a register: it would rather compute it again in each step.
-template <typename T> TS_MMA_DEVICE void kept(T &v) {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(T) == 8)
-    asm volatile("" : "+l"(v));
-  else
-    asm volatile("" : "+r"(v));
-#endif
-}
-
 // How the threads copy one operand's tile, which is BLOCK_K lines of EXTENT floats in shared memory.
 // An operand whose rows (columns) are contiguous along k is transposed on its way: a warp copies 8 k of 4 rows, a float
 // a thread. Those are whole sectors of memory, and as lines are padded they lie in 32 banks.
