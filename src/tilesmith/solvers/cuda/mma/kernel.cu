@@ -65,7 +65,7 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   u32 to;            // where that lies in a stage
   TS_MMA_METHOD Copies() {
     first = threadIdx.x / CHUNKS, across = threadIdx.x % CHUNKS * CHUNK;
-    kept(first), kept(across);
+    if (!EXACT) kept(first), kept(across); // else registers cost more than what is computed again
     to = (first * CHUNKS + swizzled(first, across / CHUNK)) * 16;
     kept(to);
   }
