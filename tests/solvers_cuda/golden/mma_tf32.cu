@@ -53,11 +53,8 @@ struct Run {
   i64 out_group;
   int rows;
   int cols;
-  int groups;
-  int tiles_m;
-  int tiles_n;
+  int rows_of_tiles;
   int walk;
-  int parts;
   int channels;
   int pitch;
   int length;
@@ -90,9 +87,6 @@ struct Run {
   int filter_d;
   int filter_h;
   int filter_w;
-  int stride_d;
-  int stride_h;
-  int stride_w;
   int pad_d;
   int pad_h;
   int pad_w;
@@ -105,12 +99,24 @@ struct Run {
   int out_size_d;
   int out_size_h;
   int out_size_w;
-  int phase_d;
-  int phase_h;
-  int phase_w;
   int padded;
   u32 padded_m;
   u32 padded_s;
+  int tiles;
+  u32 tiles_m;
+  u32 tiles_s;
+  int layers;
+  u32 layers_m;
+  u32 layers_s;
+  int groups;
+  u32 groups_m;
+  u32 groups_s;
+  int walk_n;
+  u32 walk_n_m;
+  u32 walk_n_s;
+  int parts;
+  u32 parts_m;
+  u32 parts_s;
   int base_d;
   u32 base_d_m;
   u32 base_d_s;
@@ -120,13 +126,41 @@ struct Run {
   int base_w;
   u32 base_w_m;
   u32 base_w_s;
+  int phase_d;
+  u32 phase_d_m;
+  u32 phase_d_s;
+  int phase_h;
+  u32 phase_h_m;
+  u32 phase_h_s;
+  int phase_w;
+  u32 phase_w_m;
+  u32 phase_w_s;
+  int stride_d;
+  u32 stride_d_m;
+  u32 stride_d_s;
+  int stride_h;
+  u32 stride_h_m;
+  u32 stride_h_s;
+  int stride_w;
+  u32 stride_w_m;
+  u32 stride_w_s;
 };
 #undef TS_PARAMETERS
-#define TS_PARAMETERS const Element * a_base, const ElementB * b_base, Out * out_base, const Out * bias_base, const Out * residual_base, Sum * partial, double alpha, double beta, long long a_group, long long b_group, long long out_group, long long rows, long long cols, long long groups, long long tiles_m, long long tiles_n, long long walk, long long parts, long long channels, long long pitch, long long length, long long taps_most, long long a_line, long long a_channel, long long b_line, long long b_channel, long long out_line, long long out_channel, long long bias_group, long long in_n, long long in_d, long long in_h, long long in_w, long long dy_n, long long dy_d, long long dy_h, long long dy_w, long long out_n, long long out_d, long long out_h, long long out_w, long long filter_step_d, long long filter_step_h, long long filter_step_w, long long out_tap_d, long long out_tap_h, long long out_tap_w, long long filter_d, long long filter_h, long long filter_w, long long stride_d, long long stride_h, long long stride_w, long long pad_d, long long pad_h, long long pad_w, long long dilation_d, long long dilation_h, long long dilation_w, long long size_d, long long size_h, long long size_w, long long out_size_d, long long out_size_h, long long out_size_w, long long phase_d, long long phase_h, long long phase_w, long long padded, long long padded_m, long long padded_s, long long base_d, long long base_d_m, long long base_d_s, long long base_h, long long base_h_m, long long base_h_s, long long base_w, long long base_w_m, long long base_w_s
+#define TS_PARAMETERS const Element * a_base, const ElementB * b_base, Out * out_base, const Out * bias_base, const Out * residual_base, Sum * partial, double alpha, double beta, long long a_group, long long b_group, long long out_group, long long rows, long long cols, long long rows_of_tiles, long long walk, long long channels, long long pitch, long long length, long long taps_most, long long a_line, long long a_channel, long long b_line, long long b_channel, long long out_line, long long out_channel, long long bias_group, long long in_n, long long in_d, long long in_h, long long in_w, long long dy_n, long long dy_d, long long dy_h, long long dy_w, long long out_n, long long out_d, long long out_h, long long out_w, long long filter_step_d, long long filter_step_h, long long filter_step_w, long long out_tap_d, long long out_tap_h, long long out_tap_w, long long filter_d, long long filter_h, long long filter_w, long long pad_d, long long pad_h, long long pad_w, long long dilation_d, long long dilation_h, long long dilation_w, long long size_d, long long size_h, long long size_w, long long out_size_d, long long out_size_h, long long out_size_w, long long padded, long long padded_m, long long padded_s, long long tiles, long long tiles_m, long long tiles_s, long long layers, long long layers_m, long long layers_s, long long groups, long long groups_m, long long groups_s, long long walk_n, long long walk_n_m, long long walk_n_s, long long parts, long long parts_m, long long parts_s, long long base_d, long long base_d_m, long long base_d_s, long long base_h, long long base_h_m, long long base_h_s, long long base_w, long long base_w_m, long long base_w_s, long long phase_d, long long phase_d_m, long long phase_d_s, long long phase_h, long long phase_h_m, long long phase_h_s, long long phase_w, long long phase_w_m, long long phase_w_s, long long stride_d, long long stride_d_m, long long stride_d_s, long long stride_h, long long stride_h_m, long long stride_h_s, long long stride_w, long long stride_w_m, long long stride_w_s
 #undef TS_RUN
-#define TS_RUN {a_base, b_base, out_base, bias_base, residual_base, partial, (Value)alpha, (Value)beta, (i64)a_group, (i64)b_group, (i64)out_group, (int)rows, (int)cols, (int)groups, (int)tiles_m, (int)tiles_n, (int)walk, (int)parts, (int)channels, (int)pitch, (int)length, (int)taps_most, (int)a_line, (int)a_channel, (int)b_line, (int)b_channel, (int)out_line, (int)out_channel, (int)bias_group, (int)in_n, (int)in_d, (int)in_h, (int)in_w, (int)dy_n, (int)dy_d, (int)dy_h, (int)dy_w, (int)out_n, (int)out_d, (int)out_h, (int)out_w, (int)filter_step_d, (int)filter_step_h, (int)filter_step_w, (int)out_tap_d, (int)out_tap_h, (int)out_tap_w, (int)filter_d, (int)filter_h, (int)filter_w, (int)stride_d, (int)stride_h, (int)stride_w, (int)pad_d, (int)pad_h, (int)pad_w, (int)dilation_d, (int)dilation_h, (int)dilation_w, (int)size_d, (int)size_h, (int)size_w, (int)out_size_d, (int)out_size_h, (int)out_size_w, (int)phase_d, (int)phase_h, (int)phase_w, (int)padded, (u32)padded_m, (u32)padded_s, (int)base_d, (u32)base_d_m, (u32)base_d_s, (int)base_h, (u32)base_h_m, (u32)base_h_s, (int)base_w, (u32)base_w_m, (u32)base_w_s}
+#define TS_RUN {a_base, b_base, out_base, bias_base, residual_base, partial, (Value)alpha, (Value)beta, (i64)a_group, (i64)b_group, (i64)out_group, (int)rows, (int)cols, (int)rows_of_tiles, (int)walk, (int)channels, (int)pitch, (int)length, (int)taps_most, (int)a_line, (int)a_channel, (int)b_line, (int)b_channel, (int)out_line, (int)out_channel, (int)bias_group, (int)in_n, (int)in_d, (int)in_h, (int)in_w, (int)dy_n, (int)dy_d, (int)dy_h, (int)dy_w, (int)out_n, (int)out_d, (int)out_h, (int)out_w, (int)filter_step_d, (int)filter_step_h, (int)filter_step_w, (int)out_tap_d, (int)out_tap_h, (int)out_tap_w, (int)filter_d, (int)filter_h, (int)filter_w, (int)pad_d, (int)pad_h, (int)pad_w, (int)dilation_d, (int)dilation_h, (int)dilation_w, (int)size_d, (int)size_h, (int)size_w, (int)out_size_d, (int)out_size_h, (int)out_size_w, (int)padded, (u32)padded_m, (u32)padded_s, (int)tiles, (u32)tiles_m, (u32)tiles_s, (int)layers, (u32)layers_m, (u32)layers_s, (int)groups, (u32)groups_m, (u32)groups_s, (int)walk_n, (u32)walk_n_m, (u32)walk_n_s, (int)parts, (u32)parts_m, (u32)parts_s, (int)base_d, (u32)base_d_m, (u32)base_d_s, (int)base_h, (u32)base_h_m, (u32)base_h_s, (int)base_w, (u32)base_w_m, (u32)base_w_s, (int)phase_d, (u32)phase_d_m, (u32)phase_d_s, (int)phase_h, (u32)phase_h_m, (u32)phase_h_s, (int)phase_w, (u32)phase_w_m, (u32)phase_w_s, (int)stride_d, (u32)stride_d_m, (u32)stride_d_s, (int)stride_h, (u32)stride_h_m, (u32)stride_h_s, (int)stride_w, (u32)stride_w_m, (u32)stride_w_s}
 TS_MMA_DEVICE float activate(float v) {
   return v;
+}
+
+// The compiler shall keep `v` in a register: it would rather compute it again in each step.
+template <typename T> TS_MMA_DEVICE void kept(T &v) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) == 8)
+    asm volatile("" : "+l"(v));
+  else
+    asm volatile("" : "+r"(v));
+#endif
 }
 
 // What the kernel and the sum of its parts share: where pixels and results lie, and how a sum becomes a result.
@@ -158,10 +192,9 @@ struct Results : Run {
   }
   // Along k (backward weights: columns) each tap has as many places as `padded` says.
   TS_MMA_METHOD int tap_of(int place) const { return divided(place, padded_m, padded_s); }
-  TS_MMA_METHOD int layers() const { return groups * phase_d * phase_h * phase_w; }
-  TS_MMA_METHOD Phase phase_of(int layer) const {
-    const int phase = layer / groups;
-    return {phase / (phase_h * phase_w), phase / phase_w % phase_h, phase % phase_w};
+  TS_MMA_METHOD Phase phase_of(int phase) const {
+    const int line = divided(phase, phase_w_m, phase_w_s), plane = divided(line, phase_h_m, phase_h_s);
+    return {plane, line - plane * phase_h, phase - line * phase_w};
   }
   // The offset of a row's results, NOWHERE when the row has none.
   TS_MMA_METHOD int place_of_row(int row, const Phase &ph) const {
@@ -220,19 +253,26 @@ struct Results : Run {
     const Element *const dy = a_base + group * a_group + (i64)p.n * in_n;
     const ElementB *const filter = b_base + group * b_group + (i64)col * b_line;
     Sum sum[1] = {0};
-    for (int t = 0; t < filter_d; t++)
+    // The place in dy of what lies at `at` before the stride; NOWHERE if there is none.
+    auto place_of = [](int at, int stride, u32 m, u32 s, int size) {
+      const int found = divided(at, m, s);
+      return at >= 0 && found * stride == at && found < size ? found : NOWHERE;
+    };
+#pragma unroll 1
+    for (int t = 0; t < (DEEP ? filter_d : 1); t++)
+#pragma unroll 1
       for (int r = 0; r < filter_h; r++)
+#pragma unroll 1
         for (int s = 0; s < filter_w; s++) {
-          const int d = p.d * stride_d + ph.d + pad_d - t * dilation_d,
-                    h = p.h * stride_h + ph.h + pad_h - r * dilation_h;
-          const int w = p.w * stride_w + ph.w + pad_w - s * dilation_w;
-          if (d % stride_d || h % stride_h || w % stride_w) continue;
-          if (d < 0 || h < 0 || w < 0 || d / stride_d >= size_d || h / stride_h >= size_h || w / stride_w >= size_w)
-            continue;
-          const Element *const from =
-              dy + ((i64)(d / stride_d) * in_d + (i64)(h / stride_h) * in_h + (i64)(w / stride_w) * in_w);
+          const int w = place_of(p.w * stride_w + ph.w + pad_w - s * dilation_w, stride_w, stride_w_m, stride_w_s, size_w);
+          const int h = place_of(p.h * stride_h + ph.h + pad_h - r * dilation_h, stride_h, stride_h_m, stride_h_s, size_h);
+          const int d =
+              DEEP ? place_of(p.d * stride_d + ph.d + pad_d - t * dilation_d, stride_d, stride_d_m, stride_d_s, size_d) : 0;
+          if (d == NOWHERE || h == NOWHERE || w == NOWHERE) continue;
+          const Element *const from = dy + ((i64)d * in_d + (i64)h * in_h + (i64)w * in_w);
           const ElementB *const by =
               filter + ((i64)t * filter_step_d + (i64)r * filter_step_h + (i64)s * filter_step_w);
+#pragma unroll 1
           for (int c = 0; c < channels; c++)
             sum[0] = added_product(widened(from[(i64)c * a_channel]), widened(by[(i64)c * b_channel]), sum[0]);
         }
@@ -250,14 +290,22 @@ struct AxisTaps {
   int count, at, at_step, index, index_step;
 };
 // Backward data: those taps r for which phase + pad - r * dilation is a multiple of the stride.
-TS_MMA_DEVICE AxisTaps axis_taps(int filter, int stride, int pad, int dilation, int phase) {
+TS_MMA_DEVICE AxisTaps axis_taps(int filter, int stride, u32 stride_m, u32 stride_s, int pad, int dilation, int phase) {
   if (KIND != BWD) return {filter, -pad, dilation, 0, 1};
-  int first = 0;
-  while (first < filter && (phase + pad - first * dilation) % stride) first++;
-  int period = 1;
-  while (period * dilation % stride) period++;
-  const int count = first < filter ? (filter - 1 - first) / period + 1 : 0;
-  return {count, (phase + pad - first * dilation) / stride, -(period * dilation / stride), first, period};
+  AxisTaps taps = {0, 0, 0, 0, 0};
+  int at = divided(phase + pad, stride_m, stride_s), left = phase + pad - at * stride;
+  const int down = divided(dilation, stride_m, stride_s), rest = dilation - down * stride;
+#pragma unroll 1
+  for (int r = 0; r < filter; r++) {
+    if (left == 0) {
+      if (taps.count == 0) taps.at = at, taps.index = r;
+      if (taps.count == 1) taps.at_step = at - taps.at, taps.index_step = r - taps.index;
+      taps.count++;
+    }
+    at -= down, left -= rest;
+    if (left < 0) at--, left += stride;
+  }
+  return taps;
 }
 
 TS_MMA_DEVICE bool lies_inside(int d, int h, int w, int size_d, int size_h, int size_w) {
@@ -272,7 +320,7 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   enum : int { LINES = BY_K ? EXTENT : BLOCK_K };
   enum : int { STEP = THREADS / CHUNKS };
   enum : int { COUNT = (LINES + STEP - 1) / STEP };
-  enum : bool { EVEN = LINES % STEP == 0 };
+  enum : bool { EVEN = LINES % STEP == 0, ALIKE = STEP % 16 == 0 }; // a thread's lines are swizzled alike
   enum : int { PARTS = CHUNK / VECTOR };
   enum : int { PART_BYTES = VECTOR * sizeof(Element) };
   enum : bool { ASYNC = PART_BYTES >= 4 }; // there is no asynchronous copy of fewer
@@ -292,15 +340,24 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
     else
       return at ^ (line / 4 & (span - 1));
   }
-  TS_MMA_DEVICE int chunk() { return threadIdx.x % CHUNKS; }
-  TS_MMA_DEVICE int line(int i) { return threadIdx.x / CHUNKS + i * STEP; }
-  TS_MMA_DEVICE u32 place(int i) { return (line(i) * CHUNKS + swizzled(line(i), chunk())) * 16; }
-  TS_MMA_DEVICE bool exists(int i) { return EVEN || line(i) < LINES; }
+  int first, across; // of the thread: its first line, and in all of them its first element
+  u32 to;            // where that lies in a stage
+  TS_MMA_METHOD Copies() {
+    first = threadIdx.x / CHUNKS, across = threadIdx.x % CHUNKS * CHUNK;
+    if (!EXACT) kept(first), kept(across); // else registers cost more than what is computed again
+    to = (first * CHUNKS + swizzled(first, across / CHUNK)) * 16;
+    kept(to);
+  }
+  TS_MMA_METHOD int line(int i) const { return first + i * STEP; }
+  TS_MMA_METHOD u32 place(int i) const {
+    return ALIKE ? to + i * STEP * CHUNKS * 16 : (line(i) * CHUNKS + swizzled(line(i), across / CHUNK)) * 16;
+  }
+  TS_MMA_METHOD bool exists(int i) const { return EVEN || line(i) < LINES; }
 
   // Bytes of a part of which `valid` elements (any number, also below 0) exist.
   TS_MMA_DEVICE int bytes_of(int valid) { return smaller(larger(valid, 0), VECTOR) * (int)sizeof(Element); }
   // Part `part` of chunk `i`: `bytes` from `from`, and zeros.
-  TS_MMA_DEVICE void take(u32 tile, u32 (&held)[HELD][4], int i, int part, const void *from, int bytes) {
+  TS_MMA_METHOD void take(u32 tile, u32 (&held)[HELD][4], int i, int part, const void *from, int bytes) const {
     if constexpr (ASYNC) {
       if (exists(i)) copy_async<PART_BYTES>(tile + place(i) + part * PART_BYTES, from, bytes);
     } else {
@@ -313,7 +370,7 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
         held[i][at / 4] = v;
     }
   }
-  TS_MMA_DEVICE void put(u32 tile, const u32 (&held)[HELD][4]) {
+  TS_MMA_METHOD void put(u32 tile, const u32 (&held)[HELD][4]) const {
     if constexpr (!ASYNC) {
 #pragma unroll
       for (int i = 0; i < COUNT; i++)
@@ -340,29 +397,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
 
   // --- which tile: parts of k outermost, then layers; groups of rows of tiles share columns in the L2 cache ---
   int tile = blockIdx.x;
-  const int tiles = run.tiles_m * run.tiles_n, layers = run.layers();
-  const int layer_part = tile / tiles;
-  const int part = layer_part / layers, layer = layer_part % layers;
-  tile -= layer_part * tiles;
-  const int band = tile / (run.walk * run.tiles_n), first_m = band * run.walk;
-  const int band_m = smaller(run.tiles_m - first_m, run.walk), in_band = tile - band * run.walk * run.tiles_n;
-  const int m0 = (first_m + in_band % band_m) * BLOCK_M, n0 = in_band / band_m * BLOCK_N;
-  const int group = layer % run.groups;
-  const Phase ph = run.phase_of(layer);
-  const Element *const a = run.a_base + group * run.a_group;
-  const ElementB *const b = run.b_base + group * run.b_group;
+  const int layer_part = divided(tile, run.tiles_m, run.tiles_s);
+  const int part = divided(layer_part, run.layers_m, run.layers_s), layer = layer_part - part * run.layers;
+  tile -= layer_part * run.tiles;
+  const int band = divided(tile, run.walk_n_m, run.walk_n_s), first_m = band * run.walk;
+  const int band_m = smaller(run.rows_of_tiles - first_m, run.walk), in_band = tile - band * run.walk_n;
+  const int tile_n = (u32)in_band / (u32)band_m;
+  const int m0 = (first_m + in_band - tile_n * band_m) * BLOCK_M, n0 = tile_n * BLOCK_N;
+  const int phase = divided(layer, run.groups_m, run.groups_s), group = layer - phase * run.groups;
+  const Phase ph = run.phase_of(phase);
+  const CopiesA copies_a;
+  const CopiesB copies_b;
+  const Element *a = run.a_base + group * run.a_group;
+  const ElementB *b = run.b_base + group * run.b_group;
+  kept(a);
+  if (KIND != WRW) kept(b);
 
   // --- the taps of this phase ---
   int taps = 1, taps_h = 1, taps_w = 1;
   if constexpr (KIND == GEMM) {
     if (threadIdx.x == 0) tap_a[0] = tap_b[0] = tap_d[0] = tap_h[0] = tap_w[0] = 0;
   } else {
-    const AxisTaps td = axis_taps(run.filter_d, run.stride_d, run.pad_d, run.dilation_d, ph.d);
-    const AxisTaps th = axis_taps(run.filter_h, run.stride_h, run.pad_h, run.dilation_h, ph.h);
-    const AxisTaps tw = axis_taps(run.filter_w, run.stride_w, run.pad_w, run.dilation_w, ph.w);
+#define TS_AXIS_TAPS(axis)                                                                                             \
+  axis_taps(run.filter_##axis, run.stride_##axis, run.stride_##axis##_m, run.stride_##axis##_s, run.pad_##axis,        \
+            run.dilation_##axis, ph.axis)
+    const AxisTaps td = DEEP ? TS_AXIS_TAPS(d) : AxisTaps{1, 0, 0, 0, 0};
+    const AxisTaps th = TS_AXIS_TAPS(h), tw = TS_AXIS_TAPS(w);
     taps = td.count * th.count * tw.count, taps_h = th.count, taps_w = tw.count;
+#pragma unroll 1
     for (int i = threadIdx.x; i < taps; i += THREADS) {
-      const int s = i % tw.count, r = i / tw.count % th.count, t = i / tw.count / th.count;
+      const int line = (u32)i / (u32)tw.count, s = i - line * tw.count;
+      const int t = DEEP ? (u32)line / (u32)th.count : 0, r = line - t * th.count;
       const int d = td.at + t * td.at_step, h = th.at + r * th.at_step, w = tw.at + s * tw.at_step;
       tap_d[i] = d, tap_h[i] = h, tap_w[i] = w;
       tap_a[i] = d * run.in_d + h * run.in_h + w * run.in_w;
@@ -377,39 +442,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
   // --- what does not change along k ---
   // Rows and columns beyond the last are copies of the last: their results are not stored.
   // A by k: rows are pixels. `a_seen` has a bit for each tap that lies in the image.
-  int a_place[A_BY_K ? CopiesA::COUNT : 1], a_d[COMPARE ? CopiesA::COUNT : 1], a_h[COMPARE ? CopiesA::COUNT : 1],
-      a_w[COMPARE ? CopiesA::COUNT : 1];
-  u32 a_seen[A_BY_K && !COMPARE ? CopiesA::COUNT : 1];
+  int a_place[A_BY_K ? CopiesA::COUNT : 1], a_d[A_BY_K ? CopiesA::COUNT : 1], a_h[A_BY_K ? CopiesA::COUNT : 1],
+      a_w[A_BY_K ? CopiesA::COUNT : 1];
+  u32 a_seen[A_BY_K ? CopiesA::COUNT : 1];
   if constexpr (A_BY_K) {
 #pragma unroll
     for (int i = 0; i < CopiesA::COUNT; i++) {
-      const int row = smaller(m0 + CopiesA::line(i), run.rows - 1);
+      const int row = smaller(m0 + copies_a.line(i), run.rows - 1);
       if constexpr (KIND == GEMM) {
         a_place[i] = row * run.a_line;
       } else {
         const Pixel p = run.pixel_of(row);
         const int step_d = KIND == FWD ? run.stride_d : 1, step_h = KIND == FWD ? run.stride_h : 1;
         const int step_w = KIND == FWD ? run.stride_w : 1;
-        const int d = p.d * step_d, h = p.h * step_h, w = p.w * step_w;
-        a_place[i] = p.n * run.in_n + d * run.in_d + h * run.in_h + w * run.in_w;
-        if constexpr (COMPARE) {
-          a_d[i] = d, a_h[i] = h, a_w[i] = w;
-        } else if constexpr (!INSIDE) {
-          // Axis by axis: a tap lies in the image when it does so in each.
-          u32 line = 0, plane = 0, seen = 0;
-          for (int t = 0; t < taps_w && t < taps; t++)
-            if ((u32)(w + tap_w[t]) < (u32)run.size_w) line |= 1u << t;
-          for (int t = 0; t < taps_h * taps_w && t < taps; t += taps_w)
-            if ((u32)(h + tap_h[t]) < (u32)run.size_h) plane |= line << t;
-          if constexpr (DEEP) {
-            for (int t = 0; t < taps; t += taps_h * taps_w)
-              if ((u32)(d + tap_d[t]) < (u32)run.size_d) seen |= plane << t;
-          } else {
-            seen = plane;
-          }
-          a_seen[i] = seen;
-        }
+        a_d[i] = p.d * step_d, a_h[i] = p.h * step_h, a_w[i] = p.w * step_w;
+        a_place[i] = p.n * run.in_n + a_d[i] * run.in_d + a_h[i] * run.in_h + a_w[i] * run.in_w;
       }
+      a_seen[i] = 0;
+    }
+    if constexpr (KIND != GEMM && !COMPARE && !INSIDE) {
+      // Axis by axis: a tap lies in the image when it does so in each.
+      auto see = [&](const int *tap, int step, int end, const auto &at, int size, auto taken) {
+        u32 found[CopiesA::COUNT] = {};
+#pragma unroll 1
+        for (int t = 0; t < smaller(end, taps); t += step) {
+          const int by = tap[t];
+#pragma unroll
+          for (int i = 0; i < CopiesA::COUNT; i++)
+            if ((u32)(at[i] + by) < (u32)size) found[i] |= taken(i) << t;
+        }
+#pragma unroll
+        for (int i = 0; i < CopiesA::COUNT; i++) a_seen[i] = found[i];
+      };
+      see(tap_w, 1, taps_w, a_w, run.size_w, [](int) { return 1u; });
+      see(tap_h, taps_w, taps_h * taps_w, a_h, run.size_h, [&](int i) { return a_seen[i]; });
+      if constexpr (DEEP) see(tap_d, taps_h * taps_w, taps, a_d, run.size_d, [&](int i) { return a_seen[i]; });
     }
   }
   // B by k: lines are columns.
@@ -417,7 +484,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
   if constexpr (B_BY_K) {
 #pragma unroll
     for (int i = 0; i < CopiesB::COUNT; i++)
-      b_line_place[i] = smaller(n0 + CopiesB::line(i), run.cols - 1) * run.b_line;
+      b_line_place[i] = smaller(n0 + copies_b.line(i), run.cols - 1) * run.b_line;
   }
   // B of backward weights: columns are (tap, channel).
   int b_tap[KIND == WRW ? CopiesB::PARTS : 1], b_place[KIND == WRW ? CopiesB::PARTS : 1],
@@ -425,7 +492,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
   if constexpr (KIND == WRW) {
 #pragma unroll
     for (int e = 0; e < CopiesB::PARTS; e++) {
-      const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
+      const int col = n0 + copies_b.across + e * B_VECTOR;
       const int tap = run.tap_of(col), c = col - tap * run.padded;
       b_tap[e] = tap < taps ? tap : 0;
       b_bytes[e] = CopiesB::bytes_of(tap < taps ? run.channels - c : 0);
@@ -439,7 +506,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
     if constexpr (A_BY_K) {
 #pragma unroll
       for (int e = 0; e < CopiesA::PARTS; e++) {
-        const int k = step * BLOCK_K + CopiesA::chunk() * CHUNK + e * A_VECTOR;
+        const int k = step * BLOCK_K + copies_a.across + e * A_VECTOR;
         const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
         const int known = tap < taps ? tap : 0, bytes = CopiesA::bytes_of(tap < taps ? run.channels - c : 0);
         const int offset = KIND == GEMM ? c * run.a_channel : tap_a[known] + c * run.a_channel;
@@ -452,13 +519,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
             seen = lies_inside(a_d[i] + d, a_h[i] + h, a_w[i] + w, run.size_d, run.size_h, run.size_w);
           else if constexpr (!INSIDE)
             seen = a_seen[i] >> known & 1;
-          CopiesA::take(stage, held_a, i, e, a + (a_place[i] + offset), seen ? bytes : 0);
+          copies_a.take(stage, held_a, i, e, a + (a_place[i] + offset), seen ? bytes : 0);
         }
       }
     } else {
 #pragma unroll
       for (int i = 0; i < CopiesA::COUNT; i++) {
-        const int k = step * BLOCK_K + CopiesA::line(i);
+        const int k = step * BLOCK_K + copies_a.line(i);
         int place = k * run.a_channel;
         bool exists = k < run.length;
         if constexpr (KIND == WRW) {
@@ -471,8 +538,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
         }
 #pragma unroll
         for (int e = 0; e < CopiesA::PARTS; e++) {
-          const int row = m0 + CopiesA::chunk() * CHUNK + e * A_VECTOR;
-          CopiesA::take(stage, held_a, i, e, a + (place + row * run.a_line),
+          const int row = m0 + copies_a.across + e * A_VECTOR;
+          copies_a.take(stage, held_a, i, e, a + (place + row * run.a_line),
                         exists ? CopiesA::bytes_of(run.rows - row) : 0);
         }
       }
@@ -482,19 +549,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
     if constexpr (B_BY_K) {
 #pragma unroll
       for (int e = 0; e < CopiesB::PARTS; e++) {
-        const int k = step * BLOCK_K + CopiesB::chunk() * CHUNK + e * B_VECTOR;
+        const int k = step * BLOCK_K + copies_b.across + e * B_VECTOR;
         const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
         const int known = tap < taps ? tap : 0, bytes = CopiesB::bytes_of(tap < taps ? run.channels - c : 0);
         const int offset = KIND == GEMM ? c * run.b_channel : tap_b[known] + c * run.b_channel;
 #pragma unroll
         for (int i = 0; i < CopiesB::COUNT; i++)
-          CopiesB::take(stage, held_b, i, e, b + (b_line_place[i] + offset), bytes);
+          copies_b.take(stage, held_b, i, e, b + (b_line_place[i] + offset), bytes);
       }
     } else if constexpr (KIND == WRW) {
       int place[CopiesB::COUNT], d[CopiesB::COUNT], h[CopiesB::COUNT], w[CopiesB::COUNT];
 #pragma unroll
       for (int i = 0; i < CopiesB::COUNT; i++) {
-        const int k = step * BLOCK_K + CopiesB::line(i);
+        const int k = step * BLOCK_K + copies_b.line(i);
         const Pixel p = run.pixel_of(k);
         d[i] = k < run.length ? p.d * run.stride_d : -(1 << 30), h[i] = p.h * run.stride_h, w[i] = p.w * run.stride_w;
         place[i] = p.n * run.in_n + p.d * run.stride_d * run.in_d + h[i] * run.in_h + w[i] * run.in_w;
@@ -509,20 +576,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
             seen = d[i] >= 0;
           else
             seen = lies_inside(d[i] + td, h[i] + th, w[i] + tw, run.size_d, run.size_h, run.size_w);
-          CopiesB::take(stage, held_b, i, e, b + (place[i] + b_place[e]), seen ? b_bytes[e] : 0);
+          copies_b.take(stage, held_b, i, e, b + (place[i] + b_place[e]), seen ? b_bytes[e] : 0);
         }
       }
     } else {
 #pragma unroll
       for (int i = 0; i < CopiesB::COUNT; i++) {
-        const int k = step * BLOCK_K + CopiesB::line(i);
+        const int k = step * BLOCK_K + copies_b.line(i);
         const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
         const bool exists = tap < taps && c < run.channels;
         const int place = KIND == GEMM ? c * run.b_channel : tap_b[tap < taps ? tap : 0] + c * run.b_channel;
 #pragma unroll
         for (int e = 0; e < CopiesB::PARTS; e++) {
-          const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
-          CopiesB::take(stage, held_b, i, e, b + (place + col * run.b_line),
+          const int col = n0 + copies_b.across + e * B_VECTOR;
+          copies_b.take(stage, held_b, i, e, b + (place + col * run.b_line),
                         exists ? CopiesB::bytes_of(run.cols - col) : 0);
         }
       }
@@ -531,29 +598,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
 
   // --- what comes before, amid and behind the sums, which another text makes ---
   auto put = [&](u32 stage) {
-    CopiesA::put(stage, held_a);
-    CopiesB::put(stage + CopiesA::BYTES, held_b);
+    copies_a.put(stage, held_a);
+    copies_b.put(stage + CopiesA::BYTES, held_b);
   };
 
-  // Fills the ring; the steps of this part of k.
-  auto begin_ring = [&] {
+  // The steps of this part of k.
+  auto steps_of_part = [&] {
     const int all_steps = ((KIND == WRW ? run.length : taps * run.padded) + BLOCK_K - 1) / BLOCK_K;
-    const int begin = (int)((i64)all_steps * part / run.parts), end = (int)((i64)all_steps * (part + 1) / run.parts);
-#pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
-      const u32 stage = ring + s * STAGE_BYTES;
-      if (begin + s < end) {
-        load_a(begin + s, stage);
-        load_b(begin + s, stage + CopiesA::BYTES);
-        put(stage);
-      }
-      copy_commit();
-    }
-    return Steps{begin, end};
+    if (!PARTIAL) return Steps{0, all_steps};
+    // all_steps * part / parts, and the same of the next part
+    const int each = divided(all_steps, run.parts_m, run.parts_s), over = all_steps - each * run.parts;
+    const int begin = part * each + divided(part * over, run.parts_m, run.parts_s);
+    return Steps{begin, (part + 1) * each + divided((part + 1) * over, run.parts_m, run.parts_s)};
   };
   // Where the tile's rows go. The ring is free then.
   auto end_ring = [&] {
     copy_wait<0>();
+#pragma unroll 1
     for (int i = threadIdx.x; i < BLOCK_M; i += THREADS) row_place[i] = run.place_of_row(m0 + i, ph);
     __syncthreads();
   };
@@ -679,18 +740,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
     }
   };
 
-  const Steps steps = begin_ring();
+  const Steps steps = steps_of_part();
   // The first fragments of the next stage are fetched before the last products of this one.
   constexpr int PRODUCTS = BLOCK_K * sizeof(Element) / 32; // a product takes 32 bytes of a line
   u32 fragments_a[2][TILES_M][4], fragments_b[2][TILES_N / 2][4];
-  copy_wait<STAGES - 2>();
-  __syncthreads();
-  if (steps.begin < steps.end) fetch(ring, ring + CopiesA::BYTES, 0, fragments_a[0], fragments_b[0]);
-  int now = 0, next = STAGES - 1;
+  int now = 0, next = 0;
+  // The ring is filled by the loop too, so that copies are there once.
 #pragma unroll 1
-  for (int step = steps.begin; step < steps.end; step++) {
-    const u32 here = ring + now * STAGE_BYTES, to = ring + next * STAGE_BYTES;
-    now = now + 1 == STAGES ? 0 : now + 1;
+  for (int step = steps.begin - (STAGES - 1); step < steps.end; step++) {
+    const u32 to = ring + next * STAGE_BYTES;
     next = next + 1 == STAGES ? 0 : next + 1;
     const bool more = step + STAGES - 1 < steps.end;
     // All warps are past the products whose operands lay at `to`: they met at the end of the last step.
@@ -699,6 +757,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
       load_b(step + STAGES - 1, to + CopiesA::BYTES);
     }
     copy_commit();
+    if (step < steps.begin) {
+      if (more) put(to);
+      if (step < steps.begin - 1) continue;
+      copy_wait<STAGES - 2>();
+      __syncthreads();
+      fetch(ring, ring + CopiesA::BYTES, 0, fragments_a[0], fragments_b[0]);
+      continue;
+    }
+    const u32 here = ring + now * STAGE_BYTES;
+    now = now + 1 == STAGES ? 0 : now + 1;
 #pragma unroll
     for (int k = 0; k < PRODUCTS; k++) {
       constexpr int ODD = PRODUCTS % 2;
@@ -726,21 +794,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) ts_mmagemm_tf3
   static_assert(WARPS_M * WARPS_N * 16 * PITCH * 4 <= TABLE_OFFSET, "the tables lie behind the sums on their way out");
   const u32 staged = ring + warp * 16 * PITCH * 4;
   const Sum *const mine = (const Sum *)(memory + warp * 16 * PITCH * 4);
-#pragma unroll
+  // The stores alone need `i` as a constant.
+#pragma unroll 1
   for (int i = 0; i < TILES_M; i++) {
     const u32 first = staged + (A_PAIRED ? lane / 4 * 2 : lane / 4) * PITCH * 4;
     constexpr int BELOW = (A_PAIRED ? 1 : 8) * PITCH * 4;
 #pragma unroll
-    for (int j = 0; j < TILES_N; j += 2) {
+    for (int known = 0; known < TILES_M; known++) {
+      if (i != known) continue;
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        const u32 to = first + (B_PAIRED ? j * 8 + lane % 4 * 4 + e * 2 : (j + e) * 8 + lane % 4 * 2) * 4;
-        const int u = B_PAIRED ? j : j + e, v = B_PAIRED ? j + 1 : j + e, p = B_PAIRED ? e : 0, q = B_PAIRED ? e : 1;
-        shared_store8(to, sums[i][u][p], sums[i][v][q]);
-        shared_store8(to + BELOW, sums[i][u][p + 2], sums[i][v][q + 2]);
+      for (int j = 0; j < TILES_N; j += 2) {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+          const u32 to = first + (B_PAIRED ? j * 8 + lane % 4 * 4 + e * 2 : (j + e) * 8 + lane % 4 * 2) * 4;
+          const int u = B_PAIRED ? j : j + e, v = B_PAIRED ? j + 1 : j + e, p = B_PAIRED ? e : 0, q = B_PAIRED ? e : 1;
+          shared_store8(to, sums[known][u][p], sums[known][v][q]);
+          shared_store8(to + BELOW, sums[known][u][p + 2], sums[known][v][q + 2]);
+        }
       }
     }
     __syncwarp();
+#pragma unroll (N < 4 ? 4 : 2)
     for (int at = lane; at < 16 * WARP_N / N; at += 32) {
       const int r = at / (WARP_N / N), c = at % (WARP_N / N) * N;
       const int in_tile = warp_m * WARP_M + i * 16 + r, row = m0 + in_tile, col = n0 + warp_n * WARP_N + c;

@@ -11,6 +11,7 @@ from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
 from tilesmith.solvers.cuda.ffma.tile import SUM_THREADS, FfmaTile
 
 _FOLDER = Path(__file__).parent
+_COMMON = _FOLDER.parent / "common"
 _IN_SYMBOL = ("block_m", "block_n", "block_k", "warps_m", "warps_n", "warps_k", "stages")
 
 
@@ -43,7 +44,7 @@ def _source(t: FfmaTile, name: str, op: str, tile: str, arguments: tuple[Argumen
             "B_VECTOR": t.vectors[1],
         }  # fmt: skip
         flags |= {"A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "PARTIAL": t.partial}
-    functions = activate(form.epilogue, "TS_MMA_DEVICE") + template(_FOLDER, "results")
+    functions = activate(form.epilogue, "TS_MMA_DEVICE") + template(_COMMON, "kept") + template(_FOLDER, "results")
     header = Header(numbers, flags, {"Out": TYPES[form.out_dtype]}, functions=functions, arguments=arguments)
     named = "".join(dict.fromkeys(("fp32", form.out_dtype)))
     return unit(op, named, tile, t.target.arch, mma_prelude(), template(_FOLDER, name), header)

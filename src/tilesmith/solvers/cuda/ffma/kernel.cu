@@ -10,22 +10,14 @@ constexpr int DEPTH = BLOCK_K / WARPS_K; // of a warp in a step
 static_assert(THREADS == WARPS * 32 && ROWS % 4 == 0 && COLUMNS % 4 == 0, "warps share the tile");
 static_assert(ROWS * WARPS_M * 4 == BLOCK_M && COLUMNS * WARPS_N * 8 == BLOCK_N, "warps share the tile");
 static_assert(DEPTH % 2 == 0 && BLOCK_K % 8 == 0, "fragments take turns in two sets of registers");
+// Results that are stored one by one take many instructions: such kernels have half of a step's products in their text.
+constexpr int HALVES = OUT_VECTOR < 4 && ROWS * COLUMNS >= 96 && DEPTH % 4 == 0 ? 2 : 1;
 static_assert(STAGES >= 2, "one stage is copied while another one is multiplied");
 
 TS_MMA_CONSTANT int power_of_two(int least) {
   int v = 1;
   while (v < least) v *= 2;
   return v;
-}
-
-// The compiler shall keep `v` in a register: it would rather compute it again in each step.
-template <typename T> TS_MMA_DEVICE void kept(T &v) {
-#ifdef __CUDA_ARCH__
-  if constexpr (sizeof(T) == 8)
-    asm volatile("" : "+l"(v));
-  else
-    asm volatile("" : "+r"(v));
-#endif
 }
 
 // How the threads copy one operand's tile, which is BLOCK_K lines of EXTENT floats in shared memory.
@@ -164,37 +156,45 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     for (int i = 0; i < ROWS; i++)
 #pragma unroll
       for (int j = 0; j < COLUMNS; j++) sums[i][j] = 0.0f;
-    auto fetch = [&](int set, u32 stage, int k) {
+    auto fetch = [&](int set, u32 from_a, u32 from_b, int k) {
 #pragma unroll
       for (int i = 0; i < ROWS; i += 4) {
-        const float4 v = shared_floats4(read_a + stage + (k * CopiesA::PITCH + i * 4) * 4);
+        const float4 v = shared_floats4(read_a + from_a + (k * CopiesA::PITCH + i * 4) * 4);
         a[set][i] = v.x, a[set][i + 1] = v.y, a[set][i + 2] = v.z, a[set][i + 3] = v.w;
       }
 #pragma unroll
       for (int j = 0; j < COLUMNS; j += 4) {
-        const float4 v = shared_floats4(read_b + stage + (k * CopiesB::PITCH + j * 8) * 4);
+        const float4 v = shared_floats4(read_b + from_b + (k * CopiesB::PITCH + j * 8) * 4);
         b[set][j] = v.x, b[set][j + 1] = v.y, b[set][j + 2] = v.z, b[set][j + 3] = v.w;
       }
     };
     copy_wait<STAGES - 2>();
     __syncthreads();
     u32 here = 0, next = (STAGES - 1) * STAGE_BYTES;
-    fetch(0, here, 0);
+    fetch(0, here, here, 0);
 #pragma unroll 1
-    for (int step = begin; step < end; step++) {
+    for (int half = begin * HALVES; half < end * HALVES; half++) {
       // All warps have fetched what lay at `next`.
+      const bool first = HALVES == 1 || half % 2 == 0, second = HALVES == 1 || !first;
+      u32 from_a = here, from_b = here;
+      if (!first) from_a += DEPTH / 2 * CopiesA::PITCH * 4, from_b += DEPTH / 2 * CopiesB::PITCH * 4;
 #pragma unroll
-      for (int k = 0; k < DEPTH; k++) {
-        if (k == DEPTH - 1) {
-          asked(BLOCK_K);
-          copy_wait<STAGES - 2>();
-          __syncthreads();
-          here = here == (STAGES - 1) * STAGE_BYTES ? 0 : here + STAGE_BYTES;
-          next = next == (STAGES - 1) * STAGE_BYTES ? 0 : next + STAGE_BYTES;
+      for (int k = 0; k < DEPTH / HALVES; k++) {
+        if (k == DEPTH / HALVES - 1) {
+          if (second) {
+            asked(BLOCK_K);
+            copy_wait<STAGES - 2>();
+            __syncthreads();
+            here = here == (STAGES - 1) * STAGE_BYTES ? 0 : here + STAGE_BYTES;
+            next = next == (STAGES - 1) * STAGE_BYTES ? 0 : next + STAGE_BYTES;
+            from_a = from_b = here;
+          } else {
+            from_a += DEPTH / 2 * CopiesA::PITCH * 4, from_b += DEPTH / 2 * CopiesB::PITCH * 4;
+          }
         }
-        fetch((k + 1) % 2, here, (k + 1) % DEPTH);
-        if (k == 0 && more > 0) copies_a.take(ring + next);
-        if (k == (DEPTH - 1) / 2 && more > 0) copies_b.take(ring + next + CopiesA::BYTES);
+        fetch((k + 1) % 2, from_a, from_b, (k + 1) % (DEPTH / HALVES));
+        if (k == 0 && first && more > 0) copies_a.take(ring + next);
+        if (k == (HALVES == 2 ? 0 : (DEPTH - 1) / 2) && second && more > 0) copies_b.take(ring + next + CopiesA::BYTES);
 // NOTE: an FFMA reads three registers from two banks, each of which gives one a cycle, beside what `.reuse` has kept.
 // Down one column and up the next ptxas keeps most: 2.07 reads an FFMA (SASS of nvcc 13.0), 2.15 where all go down.
 #pragma unroll

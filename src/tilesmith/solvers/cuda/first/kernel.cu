@@ -9,30 +9,36 @@ static_assert(WARPS * PARTS * 16 == TILE_H * TILE_W, "pixels of a tile");
 
 // The block's columns of the filter, as products read them; zeros where units have no tap or channel.
 TS_MMA_DEVICE void fill(const Run &run, unsigned char *weights, int column) {
-#pragma unroll 4
-  for (int i = threadIdx.x; i < BLOCK_N * UNITS; i += THREADS) {
-    const int unit = i % UNITS, n = i / UNITS;
-    const u32 at = unit_taps[unit];
-    const int d = at >> 24, r = at >> 16 & 255, s = at >> 8 & 255, first = (at & 255) * 4;
-    const Element *const from =
-        run.w + ((i64)(column + n) * run.w_k + (i64)d * run.w_d + (i64)r * run.w_h + (i64)s * run.w_w);
-    Pack<Element, 4> v = {};
+  // Four units at a time, whose loads wait together.
+#pragma unroll 1
+  for (int next = threadIdx.x; next < BLOCK_N * UNITS; next += 4 * THREADS) {
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-      const int c = TAPS > 1 ? e % C : first + e, away = TAPS > 1 ? e / C : 0;
-      if (at != ~0u && column + n < run.columns && s + away < S && c < C)
-        v.v[e] = from[(i64)away * run.w_w + (i64)c * run.w_c];
-    }
-    if constexpr (BIAS_UNIT >= 0)
-      if (unit == BIAS_UNIT && column + n < run.columns) v.v[0] = *(const Element *)(run.bias + column + n);
-    const Pack<u32, 2> words = *(const Pack<u32, 2> *)&v;
-    const int step = unit / 4, place = unit % 4;
-    if constexpr (WGMMA) {
-      // Two matrices of 8 k, each of rows of 16 bytes.
-      *(u32 *)(weights + step * BLOCK_N * 32 + n * 16 + place * 4) = words.v[0];
-      *(u32 *)(weights + step * BLOCK_N * 32 + BLOCK_N * 16 + n * 16 + place * 4) = words.v[1];
-    } else {
-      *(Pack<u32, 2> *)(weights + ((step * TILES_N + n / 8) * 32 + n % 8 * 4 + place) * 8) = words;
+    for (int i = next; i < next + 4 * THREADS; i += THREADS) {
+      const int unit = i % UNITS, n = i / UNITS;
+      const bool exists = n < BLOCK_N && column + n < run.columns;
+      const u32 at = unit_taps[unit];
+      const int d = at >> 24, r = at >> 16 & 255, s = at >> 8 & 255, first = (at & 255) * 4;
+      const Element *const from =
+          run.w + ((i64)(column + n) * run.w_k + (i64)d * run.w_d + (i64)r * run.w_h + (i64)s * run.w_w);
+      Pack<Element, 4> v = {};
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const int c = TAPS > 1 ? e % C : first + e, away = TAPS > 1 ? e / C : 0;
+        if (at != ~0u && exists && s + away < S && c < C)
+          v.v[e] = from[(i64)away * run.w_w + (i64)c * run.w_c];
+      }
+      if constexpr (BIAS_UNIT >= 0)
+        if (unit == BIAS_UNIT && exists) v.v[0] = *(const Element *)(run.bias + column + n);
+      const Pack<u32, 2> words = *(const Pack<u32, 2> *)&v;
+      const int step = unit / 4, place = unit % 4;
+      if (n >= BLOCK_N) continue;
+      if constexpr (WGMMA) {
+        // Two matrices of 8 k, each of rows of 16 bytes.
+        *(u32 *)(weights + step * BLOCK_N * 32 + n * 16 + place * 4) = words.v[0];
+        *(u32 *)(weights + step * BLOCK_N * 32 + BLOCK_N * 16 + n * 16 + place * 4) = words.v[1];
+      } else {
+        *(Pack<u32, 2> *)(weights + ((step * TILES_N + n / 8) * 32 + n % 8 * 4 + place) * 8) = words;
+      }
     }
   }
 }
@@ -65,14 +71,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   wait_previous();
   const Places places = places_of(run);
   Pack<Element, 4> units[LOADS];
-  int tile = blockIdx.x / run.blocks_n;
-  fetch(run, places, tile, units);
-  fill(run, memory, column);
-  for (int i = threadIdx.x; ADDS && i < BLOCK_N; i += THREADS)
-    biases[i] = column + i < run.columns ? widened(run.bias[column + i]) : 0.0f;
-  put(memory + TILES, units);
-  if constexpr (WGMMA) weights_written();
-  __syncthreads();
   // Pixels of the tile by warps: a warpgroup has 64 in a row.
   const int first = warp / 4 * PARTS * 64 + warp % 4 * 16, between = 64;
   int rows[PARTS][2];
@@ -81,10 +79,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
     for (int half = 0; half < 2; half++) rows[i][half] = place_of(first + i * between + half * 8 + group);
   unsigned char *const staged = memory + STAGED + warp * 16 * ROW;
+  // The loop fetches the first tile as well: such long texts are there once.
+  const int start = blockIdx.x / run.blocks_n - stride;
 #pragma unroll 1
-  for (int now = 0; tile < run.tiles; tile += stride, now ^= 1) {
+  for (int now = 1, tile = start; tile < run.tiles; tile += stride, now ^= 1) {
     const bool more = tile + stride < run.tiles;
     if (more) fetch(run, places, tile + stride, units);
+    if (tile < 0) {
+      fill(run, memory, column);
+      for (int i = threadIdx.x; ADDS && i < BLOCK_N; i += THREADS)
+        biases[i] = column + i < run.columns ? widened(run.bias[column + i]) : 0.0f;
+      put(memory + TILES, units);
+      if constexpr (WGMMA) weights_written();
+      __syncthreads();
+      continue;
+    }
     const unsigned char *const from = memory + TILES + now * TILE;
     float sums[PARTS][TILES_N * 4];
     if constexpr (WGMMA) {

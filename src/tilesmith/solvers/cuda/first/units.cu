@@ -8,8 +8,8 @@ struct Tile {
   int n, d, h, w;
 };
 TS_MMA_DEVICE Tile tile_of(const Run &run, int tile) {
-  const int column = tile % run.tiles_w, row = tile / run.tiles_w, plane = row / run.tiles_h;
-  return {plane / run.out_d, plane % run.out_d, row % run.tiles_h * TILE_H, column * TILE_W};
+  const int row = (u32)tile / (u32)run.tiles_w, plane = (u32)row / (u32)run.tiles_h, n = (u32)plane / (u32)run.out_d;
+  return {n, plane - n * run.out_d, (row - plane * run.tiles_h) * TILE_H, (tile - row * run.tiles_w) * TILE_W};
 }
 
 // Where the thread's units lie: elements from the tile's first one, and their plane, row and column in the tile.
@@ -43,16 +43,15 @@ TS_MMA_DEVICE void fetch(const Run &run, const Places &places, int tile, Pack<El
     const int d = front + (int)(at >> 24) * DILATION_D, h = top + (int)(at >> 12 & 4095), w = left + (int)(at & 4095);
     const bool inside = (u32)d < (u32)run.in_d && (u32)h < (u32)run.in_h;
     const int first = PER_PIXEL > 1 ? (threadIdx.x + l * THREADS) % PER_PIXEL * 4 : 0;
-    const Element *const from = corner + places.from[l];
     units[l] = Pack<Element, 4>();
     if constexpr (VECTOR == 4) {
-      if (inside && (u32)w < (u32)run.in_w) units[l] = *(const Pack<Element, 4> *)from;
+      if (inside && (u32)w < (u32)run.in_w) units[l] = *(const Pack<Element, 4> *)(corner + places.from[l]);
     } else {
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         const int c = TAPS > 1 ? e % C : e, away = TAPS > 1 ? e / C * DILATION_W : 0;
         if (inside && (u32)(w + away) < (u32)run.in_w && (TAPS > 1 || first + c < C))
-          units[l].v[e] = from[away * run.x_w + c * next];
+          units[l].v[e] = corner[places.from[l] + away * run.x_w + c * next];
       }
     }
   }

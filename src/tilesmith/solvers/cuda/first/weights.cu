@@ -50,15 +50,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   wait_previous();
   const Places places = places_of(run);
   Pack<Element, 4> units[LOADS];
-  int tile = slice;
-  fetch_dy(run, tile, start + 2 * TILE, memory, channel);
-  copy_commit();
-  fetch(run, places, tile, units);
-  put(memory, units);
-  copy_wait<0>();
-  __syncthreads();
+  // The loop fetches the first tile as well: such long texts are there once.
 #pragma unroll 1
-  for (int now = 0; tile < run.tiles; tile += stride, now ^= 1) {
+  for (int now = 1, tile = slice - stride; tile < run.tiles; tile += stride, now ^= 1) {
     const bool more = tile + stride < run.tiles;
     if (more) {
       fetch_dy(run, tile + stride, start + 2 * TILE + (now ^ 1) * DY_TILE, memory, channel);
@@ -68,6 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const Tile t = tile_of(run, tile);
     const unsigned char *const x = memory + now * TILE;
     const u32 dy = shared_address(memory) + 2 * TILE + now * DY_TILE + row;
+    if (tile >= 0) // the first tile is there
 #pragma unroll UNROLL
     for (int turn = 0; turn < TURNS; turn++) {
       const int step = turn * SPLITS + split;

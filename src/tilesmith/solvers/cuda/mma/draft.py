@@ -12,6 +12,7 @@ from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
 from tilesmith.solvers.cuda.mma.tile import MmaTile
 
 _FOLDER = Path(__file__).parent
+_COMMON = _FOLDER.parent / "common"
 _AXES = ("d", "h", "w")
 _SUM_THREADS = 256
 
@@ -40,7 +41,7 @@ def _source(t: MmaTile, name: str, op: str, tile: str, arguments: tuple[Argument
         "WHOLE": form.whole, "DEEP": form.deep, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
         "SCALED": form.alpha != 1.0, "BETA": form.beta != 0.0,
     }  # fmt: skip
-    functions = [_activation(t), template(_FOLDER, "results")]
+    functions = [_activation(t), template(_COMMON, "kept"), template(_FOLDER, "results")]
     if name == "kernel":
         numbers |= {
             "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "WARPS_M": t.value["warps_m"],

@@ -34,8 +34,8 @@
 #pragma unroll 1 // unrolled, the compiler fetches far ahead and runs out of registers
     for (int k = 0; k < BLOCK_K; k += 4) {
       float fa[ROWS][4], fb[COLUMNS][4];
-      fetch(CopiesA(), fa, tile_a, k, row_of);
-      fetch(CopiesB(), fb, tile_b, k, column_of);
+      fetch(copies_a, fa, tile_a, k, row_of);
+      fetch(copies_b, fb, tile_b, k, column_of);
 #pragma unroll
       for (int q = 0; q < 4; q++)
 #pragma unroll

@@ -41,7 +41,7 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   static constexpr int LINES = BY_K ? EXTENT : BLOCK_K;
   static constexpr int STEP = THREADS / CHUNKS;
   static constexpr int COUNT = (LINES + STEP - 1) / STEP;
-  static constexpr bool EVEN = LINES % STEP == 0;
+  static constexpr bool EVEN = LINES % STEP == 0, ALIKE = STEP % 16 == 0; // a thread's lines are swizzled alike
   static constexpr int PARTS = CHUNK / VECTOR;
   static constexpr int PART_BYTES = VECTOR * sizeof(Element);
   static constexpr bool ASYNC = PART_BYTES >= 4; // there is no asynchronous copy of fewer
@@ -61,15 +61,24 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
     else
       return at ^ (line / 4 & (span - 1));
   }
-  TS_MMA_DEVICE int chunk() { return threadIdx.x % CHUNKS; }
-  TS_MMA_DEVICE int line(int i) { return threadIdx.x / CHUNKS + i * STEP; }
-  TS_MMA_DEVICE u32 place(int i) { return (line(i) * CHUNKS + swizzled(line(i), chunk())) * 16; }
-  TS_MMA_DEVICE bool exists(int i) { return EVEN || line(i) < LINES; }
+  int first, across; // of the thread: its first line, and in all of them its first element
+  u32 to;            // where that lies in a stage
+  TS_MMA_METHOD Copies() {
+    first = threadIdx.x / CHUNKS, across = threadIdx.x % CHUNKS * CHUNK;
+    if (!EXACT) kept(first), kept(across); // else registers cost more than what is computed again
+    to = (first * CHUNKS + swizzled(first, across / CHUNK)) * 16;
+    kept(to);
+  }
+  TS_MMA_METHOD int line(int i) const { return first + i * STEP; }
+  TS_MMA_METHOD u32 place(int i) const {
+    return ALIKE ? to + i * STEP * CHUNKS * 16 : (line(i) * CHUNKS + swizzled(line(i), across / CHUNK)) * 16;
+  }
+  TS_MMA_METHOD bool exists(int i) const { return EVEN || line(i) < LINES; }
 
   // Bytes of a part of which `valid` elements (any number, also below 0) exist.
   TS_MMA_DEVICE int bytes_of(int valid) { return smaller(larger(valid, 0), VECTOR) * (int)sizeof(Element); }
   // Part `part` of chunk `i`: `bytes` from `from`, and zeros.
-  TS_MMA_DEVICE void take(u32 tile, u32 (&held)[HELD][4], int i, int part, const void *from, int bytes) {
+  TS_MMA_METHOD void take(u32 tile, u32 (&held)[HELD][4], int i, int part, const void *from, int bytes) const {
     if constexpr (ASYNC) {
       if (exists(i)) copy_async<PART_BYTES>(tile + place(i) + part * PART_BYTES, from, bytes);
     } else {
@@ -82,7 +91,7 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
         held[i][at / 4] = v;
     }
   }
-  TS_MMA_DEVICE void put(u32 tile, const u32 (&held)[HELD][4]) {
+  TS_MMA_METHOD void put(u32 tile, const u32 (&held)[HELD][4]) const {
     if constexpr (!ASYNC) {
 #pragma unroll
       for (int i = 0; i < COUNT; i++)
@@ -118,10 +127,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int m0 = (first_m + in_band - tile_n * band_m) * BLOCK_M, n0 = tile_n * BLOCK_N;
   const int phase = divided(layer, run.groups_m, run.groups_s), group = layer - phase * run.groups;
   const Phase ph = run.phase_of(phase);
+  const CopiesA copies_a;
+  const CopiesB copies_b;
   const Element *a = run.a_base + group * run.a_group;
   const ElementB *b = run.b_base + group * run.b_group;
-  asm volatile("" : "+l"(a));
-  asm volatile("" : "+l"(b));
+  kept(a);
+  if (KIND != WRW) kept(b);
 
   // --- the taps of this phase ---
   int taps = 1, taps_h = 1, taps_w = 1;
@@ -158,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   if constexpr (A_BY_K) {
 #pragma unroll
     for (int i = 0; i < CopiesA::COUNT; i++) {
-      const int row = smaller(m0 + CopiesA::line(i), run.rows - 1);
+      const int row = smaller(m0 + copies_a.line(i), run.rows - 1);
       if constexpr (KIND == GEMM) {
         a_place[i] = row * run.a_line;
       } else {
@@ -194,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   if constexpr (B_BY_K) {
 #pragma unroll
     for (int i = 0; i < CopiesB::COUNT; i++)
-      b_line_place[i] = smaller(n0 + CopiesB::line(i), run.cols - 1) * run.b_line;
+      b_line_place[i] = smaller(n0 + copies_b.line(i), run.cols - 1) * run.b_line;
   }
   // B of backward weights: columns are (tap, channel).
   int b_tap[KIND == WRW ? CopiesB::PARTS : 1], b_place[KIND == WRW ? CopiesB::PARTS : 1],
@@ -202,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   if constexpr (KIND == WRW) {
 #pragma unroll
     for (int e = 0; e < CopiesB::PARTS; e++) {
-      const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
+      const int col = n0 + copies_b.across + e * B_VECTOR;
       const int tap = run.tap_of(col), c = col - tap * run.padded;
       b_tap[e] = tap < taps ? tap : 0;
       b_bytes[e] = CopiesB::bytes_of(tap < taps ? run.channels - c : 0);
@@ -216,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     if constexpr (A_BY_K) {
 #pragma unroll
       for (int e = 0; e < CopiesA::PARTS; e++) {
-        const int k = step * BLOCK_K + CopiesA::chunk() * CHUNK + e * A_VECTOR;
+        const int k = step * BLOCK_K + copies_a.across + e * A_VECTOR;
         const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
         const int known = tap < taps ? tap : 0, bytes = CopiesA::bytes_of(tap < taps ? run.channels - c : 0);
         const int offset = KIND == GEMM ? c * run.a_channel : tap_a[known] + c * run.a_channel;
@@ -229,13 +240,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
             seen = lies_inside(a_d[i] + d, a_h[i] + h, a_w[i] + w, run.size_d, run.size_h, run.size_w);
           else if constexpr (!INSIDE)
             seen = a_seen[i] >> known & 1;
-          CopiesA::take(stage, held_a, i, e, a + (a_place[i] + offset), seen ? bytes : 0);
+          copies_a.take(stage, held_a, i, e, a + (a_place[i] + offset), seen ? bytes : 0);
         }
       }
     } else {
 #pragma unroll
       for (int i = 0; i < CopiesA::COUNT; i++) {
-        const int k = step * BLOCK_K + CopiesA::line(i);
+        const int k = step * BLOCK_K + copies_a.line(i);
         int place = k * run.a_channel;
         bool exists = k < run.length;
         if constexpr (KIND == WRW) {
@@ -248,8 +259,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         }
 #pragma unroll
         for (int e = 0; e < CopiesA::PARTS; e++) {
-          const int row = m0 + CopiesA::chunk() * CHUNK + e * A_VECTOR;
-          CopiesA::take(stage, held_a, i, e, a + (place + row * run.a_line),
+          const int row = m0 + copies_a.across + e * A_VECTOR;
+          copies_a.take(stage, held_a, i, e, a + (place + row * run.a_line),
                         exists ? CopiesA::bytes_of(run.rows - row) : 0);
         }
       }
@@ -259,19 +270,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     if constexpr (B_BY_K) {
 #pragma unroll
       for (int e = 0; e < CopiesB::PARTS; e++) {
-        const int k = step * BLOCK_K + CopiesB::chunk() * CHUNK + e * B_VECTOR;
+        const int k = step * BLOCK_K + copies_b.across + e * B_VECTOR;
         const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
         const int known = tap < taps ? tap : 0, bytes = CopiesB::bytes_of(tap < taps ? run.channels - c : 0);
         const int offset = KIND == GEMM ? c * run.b_channel : tap_b[known] + c * run.b_channel;
 #pragma unroll
         for (int i = 0; i < CopiesB::COUNT; i++)
-          CopiesB::take(stage, held_b, i, e, b + (b_line_place[i] + offset), bytes);
+          copies_b.take(stage, held_b, i, e, b + (b_line_place[i] + offset), bytes);
       }
     } else if constexpr (KIND == WRW) {
       int place[CopiesB::COUNT], d[CopiesB::COUNT], h[CopiesB::COUNT], w[CopiesB::COUNT];
 #pragma unroll
       for (int i = 0; i < CopiesB::COUNT; i++) {
-        const int k = step * BLOCK_K + CopiesB::line(i);
+        const int k = step * BLOCK_K + copies_b.line(i);
         const Pixel p = run.pixel_of(k);
         d[i] = k < run.length ? p.d * run.stride_d : -(1 << 30), h[i] = p.h * run.stride_h, w[i] = p.w * run.stride_w;
         place[i] = p.n * run.in_n + p.d * run.stride_d * run.in_d + h[i] * run.in_h + w[i] * run.in_w;
@@ -286,20 +297,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
             seen = d[i] >= 0;
           else
             seen = lies_inside(d[i] + td, h[i] + th, w[i] + tw, run.size_d, run.size_h, run.size_w);
-          CopiesB::take(stage, held_b, i, e, b + (place[i] + b_place[e]), seen ? b_bytes[e] : 0);
+          copies_b.take(stage, held_b, i, e, b + (place[i] + b_place[e]), seen ? b_bytes[e] : 0);
         }
       }
     } else {
 #pragma unroll
       for (int i = 0; i < CopiesB::COUNT; i++) {
-        const int k = step * BLOCK_K + CopiesB::line(i);
+        const int k = step * BLOCK_K + copies_b.line(i);
         const int tap = KIND == GEMM ? 0 : run.tap_of(k), c = k - tap * run.padded;
         const bool exists = tap < taps && c < run.channels;
         const int place = KIND == GEMM ? c * run.b_channel : tap_b[tap < taps ? tap : 0] + c * run.b_channel;
 #pragma unroll
         for (int e = 0; e < CopiesB::PARTS; e++) {
-          const int col = n0 + CopiesB::chunk() * CHUNK + e * B_VECTOR;
-          CopiesB::take(stage, held_b, i, e, b + (place + col * run.b_line),
+          const int col = n0 + copies_b.across + e * B_VECTOR;
+          copies_b.take(stage, held_b, i, e, b + (place + col * run.b_line),
                         exists ? CopiesB::bytes_of(run.cols - col) : 0);
         }
       }
@@ -308,8 +319,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 
   // --- what comes before, amid and behind the sums, which another text makes ---
   auto put = [&](u32 stage) {
-    CopiesA::put(stage, held_a);
-    CopiesB::put(stage + CopiesA::BYTES, held_b);
+    copies_a.put(stage, held_a);
+    copies_b.put(stage + CopiesA::BYTES, held_b);
   };
 
   // The steps of this part of k.
