@@ -202,6 +202,7 @@ class State:
         self.path, self.rows, self.wanted, self.too_large = path, {}, set(), 0
         self._summary, self._command, self._written = summary, command, time.monotonic()
         self._lock = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not again:
             for line in path.read_text().splitlines():
                 try:

@@ -244,21 +244,23 @@ TS_MMA_DEVICE void emulated_product(T, float (&sums)[COUNT], const u32 (&a)[4], 
   }
 }
 
-/* thin/bulk.cu: copies are done when they are asked for. */
-TS_MMA_DEVICE void barrier_init(u32) {}
-TS_MMA_DEVICE void barrier_init_done() {}
+/* codegen/cuda/bulk.cuh: copies are done when they are asked for. */
+TS_MMA_DEVICE void ts_barrier_init(u32, u32) {}
+TS_MMA_DEVICE void ts_barrier_init_done() {}
+TS_MMA_DEVICE void ts_expect(u32, u32) {}
 TS_MMA_DEVICE void barrier_wait(u32, u32) {}
-TS_MMA_DEVICE void bulk_load(u32 to, const void *from, u32 bytes, u32) {
+TS_MMA_DEVICE void ts_load_run(u32 to, const void *from, u32 bytes, u32) {
   if ((unsigned long)from % 16 || to % 16 || bytes % 16) abort();
   memcpy(emulated_shared + to, from, bytes);
 }
-TS_MMA_DEVICE void bulk_store(void *to, u32 from, u32 bytes) {
+TS_MMA_DEVICE void ts_store_run(void *to, u32 from, u32 bytes) {
   if ((unsigned long)to % 16 || from % 16 || bytes % 16) abort();
   memcpy(to, emulated_shared + from, bytes);
 }
-TS_MMA_DEVICE void bulk_wait_read() {}
-TS_MMA_DEVICE void bulk_wait() {}
-TS_MMA_DEVICE void bulk_fence() {}
+TS_MMA_DEVICE void ts_store_commit() {}
+template <int N> TS_MMA_DEVICE void ts_store_wait_read() {}
+TS_MMA_DEVICE void ts_store_wait() {}
+TS_MMA_DEVICE void ts_async_fence() {}
 
 TS_MMA_DEVICE int divided(int n, u32 m, u32 s) { return (int)((u64)(u32)n * m >> s); }
 TS_MMA_DEVICE int smaller(int a, int b) { return a < b ? a : b; }

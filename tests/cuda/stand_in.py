@@ -15,7 +15,7 @@ import threading
 from functools import lru_cache
 from pathlib import Path
 
-from tilesmith.codegen.cuda.hopper import hopper_prelude
+from tilesmith.codegen.cuda.hopper import hopper_prelude, mma_bulk_text
 from tilesmith.codegen.cuda.mma import mma_prelude
 from tilesmith.codegen.cuda.unit import template
 from tilesmith.plan.records import Source
@@ -106,6 +106,7 @@ def _emulated(source: Source) -> Path:
         text = text.replace(mma_prelude(), f'#include "{HERE / "emulated_mma.h"}"\n')
         text = text.replace("extern __shared__ __align__(128) unsigned char memory[];",
                             "unsigned char *const memory = emulated_shared;")  # fmt: skip
+        text = text.replace(mma_bulk_text(), "")
         text = text.replace(template(Path(thin.__file__).parent, "bulk").split("\n// A slab")[0], "")
         # Products of warpgroups are done when they are issued.
         text = re.sub(r'asm volatile\("(fence\.proxy|wgmma)[^;]*;" ::: "memory"\);', "", text)

@@ -28,7 +28,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -209,6 +209,19 @@ def build_all(sources: Iterable[Source], target) -> None:
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(build, found.values()))
     print(f"{len(found)} sources compiled in {time.monotonic() - began:.1f} s", flush=True)
+
+
+def rows_in_time(tasks: Iterable[Callable[[], dict]], seconds: float, out: Path | None) -> list[dict]:
+    """What tasks give, one after the other, of which none begins after ``seconds``; ``out`` gets each as a line."""
+    until, rows = time.monotonic() + seconds, []
+    for task in tasks:
+        if time.monotonic() > until:
+            break
+        rows.append(task())
+        if out is not None:
+            with out.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+    return rows
 
 
 def summary(path: Path, rows: bool, each: bool = False) -> None:

@@ -51,58 +51,66 @@ NAMES = {
     "barriers": 9, "begun": 10, "tile": 11, "copy": 1, "operands": 2, "products": 3, "results": 4, "end": 5,
     "waited": 8,
 }  # fmt: skip
-_FILTER = """if (!RESIDENT) ts_wait(filter_full(stage), filter_phase);
-          else if (turn < WARPGROUPS) ts_wait(filter_full(item < MOST ? item : MOST - 1), 0);"""
-_FIRST = "if (ts_first) ts_first = false, TS_STAMP({0}, clock64() - ts_entry);"
+_FIRST = "if (ts_first) ts_first = false, TS_STAMP(1, clock64() - ts_entry);"
+_NEXT_TILE = "if (threadIdx.x == 0 && !ts_tile && ts_done) ts_done = false, TS_STAMP(4, clock64() - ts_entry);"
+_END = (
+    f"{_NEXT_TILE} if (threadIdx.x == 0) TS_STAMP(5, clock64() - ts_entry), TS_STAMP(7, ts_now()), "
+    "TS_STAMP(8, ts_wait_sum);"
+)
+_ENTRY = (
+    "long long ts_entry = clock64(), ts_wait_sum = 0; bool ts_first = true, ts_tile = true, ts_done = true; "
+    "if (threadIdx.x == 0) TS_STAMP(6, ts_now());"
+)
 
 
-def _waited(wait: str, first: bool) -> str:
+def _waited(wait: str, first: bool = True) -> tuple[str, str]:
     stamp = "if (threadIdx.x == 0) { if (ts_first) { ts_first = false; TS_STAMP(2, clock64() - ts_entry); } else "
-    return f"{{ const long long b = clock64(); {wait} {stamp if first else 'if (threadIdx.x == 0) {'} ts_wait_sum += clock64() - b; }} }}"  # noqa: E501
+    begin = stamp if first else "if (threadIdx.x == 0) {"
+    return wait, f"{{ const long long b = clock64(); {wait} {begin} ts_wait_sum += clock64() - b; }} }}"
+
+
+def _before(place: str, clock: str) -> tuple[str, str]:
+    return place, f"{clock} {place}"
+
+
+def _behind(place: str, clock: str) -> tuple[str, str]:
+    return place, f"{place} {clock}"
+
+
+_BOTH = [
+    _before("extern __shared__", _ENTRY),
+    _behind("ts_barrier_init_done();", "TS_STAMP(9, clock64() - ts_entry);"),
+    _behind("ts_registers_shrink<COPY_REGISTERS>();", "if (thread == 0) TS_STAMP(10, clock64() - ts_entry);"),
+    _behind(
+        "ts_product_wait<0>();",
+        "if (threadIdx.x == 0 && ts_tile) ts_tile = false, TS_STAMP(3, clock64() - ts_entry);",
+    ),
+]
+_TILE = "if (ts_first) TS_STAMP(11, clock64() - ts_entry);"
+_GEMM = [
+    _before("Pixel p = {0, 0, 0, 0}, by", _TILE),
+    _behind("ts_wait(empty(stage), phase ^ 1);", _FIRST),
+    _waited("ts_wait(full(stage), phase);"),
+    _before("const Work w = work_at(run, t, rank);\n      const int third", _NEXT_TILE),
+    _behind("if (STORE == MAPPED || STORE == RUN) ts_store_wait();", _END),
+]
+_HALO = [
+    _before("const int w = x.w + run.corner_w, h", _TILE),
+    _behind("ts_wait(window_empty(slot), phase ^ 1);", _FIRST),
+    _waited("ts_wait(window_full(slot), window_phase);", False),
+    _waited("""if (!RESIDENT) ts_wait(filter_full(stage), filter_phase);
+            else if (turn < WARPGROUPS) ts_wait(filter_full(item < MOST ? item : MOST - 1), 0);"""),
+    _before("if (PINGPONG && (turn & 1) != wg) {\n        const Planes p", _NEXT_TILE),
+    _behind("if (thread == 0) ts_store_wait();\n  }", _END),
+]
 
 
 def patched(text: str) -> str:
-    """The kernel with clocks; the places are those that both templates share."""
-    entry = "long long ts_entry = clock64(), ts_wait_sum = 0; bool ts_first = true, ts_tile = true, ts_done = true;"
-    rules = [
-        ("extern __shared__", f"{entry} if (threadIdx.x == 0) TS_STAMP(6, ts_now());\n  extern __shared__"),
-        ("Pixel p = {0, 0, 0, 0}, by", "if (ts_first) TS_STAMP(11, clock64() - ts_entry); Pixel p = {0, 0, 0, 0}, by"),
-        ("ts_barrier_init_done();", "ts_barrier_init_done(); TS_STAMP(9, clock64() - ts_entry);"),
-        (
-            "ts_registers_shrink<COPY_REGISTERS>();",
-            "ts_registers_shrink<COPY_REGISTERS>(); if (thread == 0) TS_STAMP(10, clock64() - ts_entry);",
-        ),
-        ("ts_wait(empty(stage), phase ^ 1);", f"ts_wait(empty(stage), phase ^ 1); {_FIRST.format(1)}"),
-        ("ts_wait(window_empty(slot), phase ^ 1);", f"ts_wait(window_empty(slot), phase ^ 1); {_FIRST.format(1)}"),
-        ("ts_wait(full(stage), phase);", _waited("ts_wait(full(stage), phase);", True)),
-        ("ts_wait(window_full(slot), window_phase);", _waited("ts_wait(window_full(slot), window_phase);", False)),
-        (
-            _FILTER,
-            _waited(_FILTER, True),
-        ),
-        (
-            "ts_product_wait<0>();",
-            "ts_product_wait<0>(); "
-            "if (threadIdx.x == 0 && ts_tile) ts_tile = false, TS_STAMP(3, clock64() - ts_entry);",
-        ),
-        (
-            "const Work w = work_at(run, t, rank);\n      if (PINGPONG",
-            "{0}const Work w = work_at(run, t, rank);\n      if (PINGPONG",
-        ),
-        (
-            "if (PINGPONG && (turn & 1) != wg) {\n        const ts_u32 next = slot",
-            "{0}if (PINGPONG && (turn & 1) != wg) {\n        const ts_u32 next = slot",
-        ),
-        ("if (STORE == MAPPED) ts_store_wait();", "if (STORE == MAPPED) ts_store_wait();{1}"),
-        ("if (thread == 0) ts_store_wait();\n  }", "if (thread == 0) ts_store_wait();{1}\n  }"),
-    ]
-    next_tile = "if (threadIdx.x == 0 && !ts_tile && ts_done) ts_done = false, TS_STAMP(4, clock64() - ts_entry); "
-    end = (
-        f" {next_tile} if (threadIdx.x == 0) TS_STAMP(5, clock64() - ts_entry), TS_STAMP(7, ts_now()), "
-        "TS_STAMP(8, ts_wait_sum);"
-    )
-    for old, new in rules:
-        text = text.replace(old, new.replace("{0}", next_tile).replace("{1}", end))
+    """The kernel with clocks."""
+    for place, clocked in (*_BOTH, *(_HALO if "window_full" in text else _GEMM)):
+        if place not in text:
+            raise ValueError(f"no place for a clock: the kernel has no {place!r}")
+        text = text.replace(place, clocked)
     return _HEAD + text + _READ
 
 

@@ -14,13 +14,13 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[2] / "src")]
-from configs import build_all, compiled  # noqa: E402
+from configs import build_all, compiled, rows_in_time  # noqa: E402
 from gpu_cases import accepted, listed  # noqa: E402
 
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
@@ -156,22 +156,15 @@ def main() -> int:
     if args.problems.endswith(".jsonl"):
         show([json.loads(line) for line in Path(args.problems).read_text().splitlines()])
         return 0
-    target, rows = cuda_target_of(0), []
+    target = cuda_target_of(0)
     options = {"dtype": "fp8e4m3", "c_dtype": "bf16", "a_scale": args.kinds[0], "b_scale": args.kinds[1]}
     sizes = dict.fromkeys((s.m, s.n, s.k) for _, _, s in listed(args.problems))
     signatures = [GemmSignature(*size, trans_b=True, **options).canonical for size in sizes]
     chosen = {signature: tiles(signature, target, args.configs) for signature in signatures}
     drafts = (each.solver.draft(each.geometry, config, target) for each, some in chosen.values() for config in some)
     build_all((source for draft in drafts for source in draft.sources), target)
-    until = time.monotonic() + args.seconds
-    for signature, (candidate, configs) in chosen.items():
-        if time.monotonic() > until:
-            break
-        rows.append(measured(signature, candidate, configs, target))
-        if args.out:
-            with args.out.open("a") as out:
-                out.write(json.dumps(rows[-1]) + "\n")
-    show(rows)
+    tasks = (partial(measured, signature, *each, target) for signature, each in chosen.items())
+    show(rows_in_time(tasks, args.seconds, args.out))
     return 0
 
 

@@ -14,14 +14,14 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[2] / "src")]
-from configs import Tried, build_all, measured  # noqa: E402
+from configs import Tried, build_all, measured, rows_in_time  # noqa: E402
 from gpu_cases import listed  # noqa: E402
 
 from tilesmith.problems.rewrite import Signature  # noqa: E402
@@ -119,14 +119,8 @@ def main() -> int:
     chosen = {each: found for each in signatures if (found := tried(each, target))}
     drafts = [each.solver.draft(each.geometry, config, target) for some in chosen.values() for each, config, _ in some]
     build_all((source for draft in drafts for source in draft.sources), target)
-    until, rows = time.monotonic() + args.limit, []
-    for signature, some in chosen.items():
-        if time.monotonic() > until:
-            break
-        rows.append(measured(signature, some, target, args.seconds, ("cublas",)))
-        with args.out.open("a") as out:
-            out.write(json.dumps(rows[-1]) + "\n")
-    show(rows)
+    tasks = (partial(measured, each, some, target, args.seconds, ("cublas",)) for each, some in chosen.items())
+    show(rows_in_time(tasks, args.limit, args.out))
     return 0
 
 

@@ -1,4 +1,4 @@
-// Instructions of sm_90a that CUDA C++ has no words for: mbarriers, bulk tensor copies, wgmma. Source: PTX ISA 8.
+// Instructions of sm_90a that CUDA C++ has no words for: bulk tensor copies, wgmma. Source: PTX ISA 8.
 // No headers are included: a source compiles alone.
 typedef unsigned short ts_u16;
 typedef unsigned int ts_u32;
@@ -17,14 +17,7 @@ TS_DEVICE void ts_touch(ts_u32 v) { asm volatile("" ::"r"(v)); }
 
 TS_DEVICE ts_u32 ts_shared_address(const void *p) { return (ts_u32)__cvta_generic_to_shared(p); }
 
-// --- mbarriers ---
-TS_DEVICE void ts_barrier_init(ts_u32 barrier, ts_u32 count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-TS_DEVICE void ts_barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-TS_DEVICE void ts_expect(ts_u32 barrier, ts_u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
+// --- barriers ---
 TS_DEVICE void ts_arrive(ts_u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -152,17 +145,6 @@ TS_DEVICE void ts_store4(const ts_map *map, ts_u32 from, int x, int y, int z, in
                "r"(from), "r"(x), "r"(y), "r"(z), "r"(w)
                : "memory");
 }
-// Bytes of shared memory, a multiple of 16, to memory that begins at a multiple of 16.
-TS_DEVICE void ts_store_run(void *to, ts_u32 from, ts_u32 bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
-}
-TS_DEVICE void ts_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Waits until all but the last N groups of stores have read their shared memory.
-template <int N> TS_DEVICE void ts_store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
-}
-TS_DEVICE void ts_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-TS_DEVICE void ts_async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // --- kernels that begin before the one ahead of them has ended ---
 TS_DEVICE void ts_launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }

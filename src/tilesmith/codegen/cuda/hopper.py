@@ -12,8 +12,18 @@ _WORDS = {"bf16": "bf16", "fp16": "f16", "tf32": "tf32", "fp8e4m3": "e4m3", "fp8
 
 @lru_cache(maxsize=1)
 def hopper_prelude() -> str:
-    """Wrappers of sm_90a's instructions (``hopper.cuh``)."""
-    return Path(__file__).with_name("hopper.cuh").read_text()
+    """Wrappers of sm_90a's instructions (``hopper.cuh``, ``bulk.cuh``)."""
+    return Path(__file__).with_name("hopper.cuh").read_text() + _bulk_text()
+
+
+@lru_cache(maxsize=1)
+def _bulk_text() -> str:
+    return Path(__file__).with_name("bulk.cuh").read_text()
+
+
+def mma_bulk_text() -> str:
+    """The mbarriers and bulk copies of ``bulk.cuh`` for kernels that have the prelude of ``mma.cuh``."""
+    return _in_mma_names(_bulk_text())
 
 
 def product_text(
@@ -63,7 +73,10 @@ def product_text(
 
 def mma_product_text(block_n: int, dtype: str) -> str:
     """``product(sums, a, b, add)`` with A in registers, for kernels that have the prelude of ``mma.cuh``."""
-    text = product_text("product", block_n, dtype, False, False, loaded=True)
+    return _in_mma_names(product_text("product", block_n, dtype, False, False, loaded=True))
+
+
+def _in_mma_names(text: str) -> str:
     return text.replace("TS_DEVICE", "TS_MMA_DEVICE").replace("ts_u", "u")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.hopper import mma_product_text
+from tilesmith.codegen.cuda.hopper import mma_bulk_text, mma_product_text
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
@@ -52,7 +52,7 @@ def _source(t: ThinTile, part: str, arguments: tuple[Argument, ...]) -> Source:
     elif isinstance(t, WideTile):
         numbers |= {"ROW_STEP": t.row_step, "SPREAD_K": t.spreads[0], "SPREAD_N": t.spreads[1]}
         flags["BY_COLUMNS"] = form.steps[1] == 1
-        functions += mma_product_text(t.products[1] * 8, form.dtype)
+        functions += mma_bulk_text() + mma_product_text(t.products[1] * 8, form.dtype)
     else:
         flags["HELD"] = t.held
     if part != "total":

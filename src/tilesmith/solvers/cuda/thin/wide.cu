@@ -171,8 +171,8 @@ TS_MMA_DEVICE void load_stage(unsigned char *memory, int ring, u32 barriers, int
 }
 // The stage, whose results were stored, is free. A load of rows without gaps is not ordered behind what the warp read.
 TS_MMA_DEVICE void free_stage(int lane) {
-  if (!PAD_OUT && lane == 0) bulk_wait_read();
-  if (PAD_OUT && !PAD_A) bulk_fence();
+  if (!PAD_OUT && lane == 0) ts_store_wait_read<0>();
+  if (PAD_OUT && !PAD_A) ts_async_fence();
   __syncwarp();
 }
 
@@ -184,8 +184,8 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
   const int ring = RING + warp * OWN;
   const u32 barriers = shared_address(memory) + BARRIERS + warp * STAGES * 8;
   if (!PAD_A && lane == 0) {
-    for (int s = 0; s < STAGES; s++) barrier_init(barriers + s * 8);
-    barrier_init_done();
+    for (int s = 0; s < STAGES; s++) ts_barrier_init(barriers + s * 8, 1);
+    ts_barrier_init_done();
   }
   __syncwarp();
   wait_previous();
@@ -194,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
   fill(memory, b, b_row, b_column);
   float *const biases = (float *)(memory + FILTER);
   for (int i = threadIdx.x; BIAS && i < COLUMNS; i += WARPS * 32) biases[i] = i < N ? widened(bias[i]) : 0.0f;
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  ts_async_fence();
   __syncthreads();
 
   const u64 filter = (u64)(128 >> 4) << 32 | (u64)COLUMNS << 16 | (u64)((shared_address(memory) & 0x3ffff) >> 4);
@@ -262,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
       __syncwarp();
       store_slab<N, PAD_OUT, 4>(out, staged, slab, rows, lane);
     } else {
-      bulk_fence();
+      ts_async_fence();
       __syncwarp();
       store_piece<N>(out, memory, ring + now * STAGE, slab, rows, lane);
     }
@@ -274,7 +274,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
     if (++now == STAGES) now = 0, phase ^= 1;
   }
   if (PAD_A) copy_wait<0>();
-  if (!PAD_OUT && lane == 0) bulk_wait();
+  if (!PAD_OUT && lane == 0) ts_store_wait();
 }
 } // namespace @SYM@_scope
 } // namespace ts_mma
