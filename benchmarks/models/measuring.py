@@ -129,7 +129,8 @@ def build_all(host: Host, modes: list[Mode], options: argparse.Namespace) -> dic
         for mode in modes:
             if mode.name in host.of or "died" in rows.get(mode.name, {}):
                 continue
-            rows[mode.name] = row = build_one(host, mode, options)
+            stores = tuned_stores(options) if mode.ours or host.shared else None
+            rows[mode.name] = row = host.build(mode.name, stores)
             print(f"    {mode.name}: {told(row)}", flush=True)
             if "died" in row and host.shared:
                 host.end_all()
@@ -138,21 +139,6 @@ def build_all(host: Host, modes: list[Mode], options: argparse.Namespace) -> dic
         lost = [mode for mode in modes if "first_s" in rows[mode.name] and mode.name not in host.of]
         if not lost:
             return rows
-
-
-def build_one(host: Host, mode: Mode, options: argparse.Namespace) -> dict:
-    """The row of a mode; with ``--remembered`` or ``--tune`` from a second process, which finds what was compiled."""
-    stores = tuned_stores(options) if mode.ours else None
-    if host.shared:
-        return host.build(mode.name, tuned_stores(options))
-    kept = stores or host.folder / "stores" / mode.name.replace(" ", "_")
-    row = host.build(mode.name, kept if options.remembered and not stores else None)
-    if "first_s" not in row or not (options.remembered or stores):
-        return row
-    host.end(mode.name)
-    second = host.build(mode.name, kept)
-    first = {"first_s": row["first_s"], "remembered_s": second["first_s"]} if "first_s" in second else {}
-    return {**second, **first}
 
 
 def told(row: dict) -> str:

@@ -1,10 +1,12 @@
 """The first call of a model in a new process that finds all that an earlier one kept: eager, and each of our modes.
 
-    python benchmarks/models/remembered.py [--models resnet50 ...] [--modes MODE ...] [--rounds 5] [--batch 1]
+    python benchmarks/models/remembered.py [--models resnet50 ...] [--modes MODE ...] [--rounds 5] [--device cpu|cuda]
+                                           [--batch N] [--dtype fp32|bf16]
 
 Two processes of each mode run the model first, in folders that begin empty: the second one keeps what it found in the
-databases. Then new processes of all modes run it in turns, on a CPU in fp32, channels last. The clock starts behind
-``import torch`` and the making of the model, and stops with the first result: importing Tilesmith and ``optimize``, or
+databases. Then new processes of all modes run it in turns, channels last: on a CPU one image in fp32, on a GPU 64 in
+bf16, unless others are asked for. The clock starts behind ``import torch``, the making of the model and its way to the
+device, and stops with the first result: importing Tilesmith and ``optimize``, or
 ``torch.compile``, count. ``s`` is wall time, ``CPU s`` is the time of all threads and of all programs that were
 started, which a busy machine changes less: medians, with the least in brackets. ``programs`` started are compilers and
 Inductor's workers; ``files`` are those that were written into Tilesmith's folders (a measurement writes one).
@@ -41,13 +43,18 @@ def first_call(options: argparse.Namespace) -> dict:
     if options.child in VISION:
         torchvision_package()  # it imports TorchDynamo
     assert options.child in MODELS["cpu"] or options.child == "tiny"
-    sample = make_sample(options.child, "cpu", options.batch, "fp32")
-    model, x = (each.to(memory_format=torch.channels_last) for each in (sample.model.eval(), sample.x))
+    sample = make_sample(options.child, options.device, options.batch, options.dtype)
+    order = torch.channels_last_3d if sample.x.dim() == 5 else torch.channels_last
+    model, x = (each.to(options.device).to(memory_format=order) for each in (sample.model.eval(), sample.x))
+    wait = torch.cuda.synchronize if options.device == "cuda" else lambda: None
+    wait()
+    assert "tilesmith" not in sys.modules  # its import counts
     mode, programs = mode_named(options.modes[0]), []
     sys.addaudithook(lambda event, args: programs.append(str(args[0])) if event == "subprocess.Popen" else None)
     begin, used = time.perf_counter(), cpu_s()
     with torch.no_grad(), mode.settings():
         mode.apply(model)(x)
+        wait()
     seconds = time.perf_counter() - begin
     return {"s": seconds, "cpu_s": cpu_s() - used, "programs": len(programs)}
 
@@ -63,7 +70,7 @@ def run(model: str, mode: str, stores: Path, options: argparse.Namespace) -> dic
     before = files_of(stores)
     words = [
         sys.executable, str(Path(__file__)), "--child", model, "--modes", mode, "--batch", str(options.batch),
-        "--threads", str(options.threads),
+        "--threads", str(options.threads), "--device", options.device, "--dtype", options.dtype,
     ]  # fmt: skip
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))),
@@ -109,10 +116,14 @@ def main(words: list[str]) -> int:
     parser.add_argument("--models", nargs="+", default=["resnet50"])
     parser.add_argument("--modes", nargs="+", default=list(MODES))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--dtype", choices=["fp32", "bf16"])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--child", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
+    usual = {"cpu": (1, "fp32"), "cuda": (64, "bf16")}[options.device]
+    options.batch, options.dtype = options.batch or usual[0], options.dtype or usual[1]
     if options.child:
         print(json.dumps(first_call(options)))
         return 0
@@ -122,7 +133,7 @@ def main(words: list[str]) -> int:
             rows = measured(model, options, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        print(f"\n{model}, fp32, batch {options.batch}, {options.threads} threads\n")
+        print(f"\n{model}, {options.device}, {options.dtype}, batch {options.batch}, {options.threads} threads\n")
         print("| mode | s | CPU s | programs | files |\n|---|---:|---:|---:|---:|")
         print("\n".join(line_of(mode, found) for mode, found in rows.items()), flush=True)
     return 0

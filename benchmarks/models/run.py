@@ -69,7 +69,6 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="of a processor")
     parser.add_argument("--rounds", type=int, default=9, help="samples of each mode")
     parser.add_argument("--tune", type=float, default=0.0, metavar="SECONDS", help="tune each model first, so long")
-    parser.add_argument("--remembered", action="store_true", help="time a second process's first result as well")
     parser.add_argument("--build-limit", type=float, default=400.0, help="seconds until a mode must have a result")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which no model is begun")
     parser.add_argument("--lock", type=Path, metavar="FILE",

@@ -8,6 +8,8 @@ from torch.nn import functional
 
 import tilesmith
 import tilesmith.torch_ops
+from tilesmith.dispatch import eager
+from tilesmith.torch_ops.arguments import ConvArguments
 from tilesmith.torch_ops.trace import Trace
 from torch_signatures import randn, signature
 
@@ -184,3 +186,49 @@ def test_a_trace_meets_each_problem_once():
         ops.convolution(x, w, None, None, [1], [0], [1], False, [0], 1, "none").sum().backward()
         tilesmith.conv(x, w.detach())
     assert sorted((each.mode, count) for each, count in trace.problems.items()) == [("fwd", 2), ("wrw", 1)]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_filter_meets_other_options_from_call_to_call(grad):
+    operator = torch.ops.tilesmith.convolution.default
+    x, w = torch.randn(2, 4, 8, 8), torch.randn(6, 4, 3, 3, requires_grad=grad)
+    for stride, padding, activation in [(1, 1, "none"), (2, 1, "none"), (1, 1, "relu"), (1, 1, "none"), (1, 0, "none")]:
+        for _ in range(2):
+            y = operator(x, w, None, None, [stride], [padding], [1], False, [0], 1, activation)
+            right = torch.conv2d(x, w, None, stride, padding)
+            torch.testing.assert_close(y, right.relu() if activation == "relu" else right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_forgotten_decision_is_asked_for_again(grad, monkeypatch):
+    asked = []
+    real = eager.get_launchable
+    monkeypatch.setattr(eager, "get_launchable", lambda s, **o: asked.append(s) or real(s, **o))
+    x, w = torch.randn(2, 4, 8, 8), torch.randn(6, 4, 3, 3, requires_grad=grad)
+    for _ in range(2):
+        eager.forget()
+        for _ in range(3):
+            torch.ops.tilesmith.convolution(x, w, None, None, [1], [1], [1], False, [0], 1)
+    assert len(asked) == 2
+
+
+def test_a_decision_that_is_forgotten_during_a_call_is_not_kept(monkeypatch):
+    """As by another thread, between the look at the options and what they make."""
+    operator = torch.ops.tilesmith.convolution.default
+    x, w = torch.randn(2, 4, 8, 8), torch.randn(6, 4, 3, 3)
+    call = lambda: operator(x, w, None, None, [1], [1], [1], False, [0], 1)  # noqa: E731
+    eager.forget()
+    found, of = [], ConvArguments.of
+
+    def forgetful(*options):
+        found.append(of(*options))
+        eager.forget()
+        return found[-1]
+
+    with monkeypatch.context() as during:
+        during.setattr(ConvArguments, "of", forgetful)
+        call()
+    run = ConvArguments.run
+    monkeypatch.setattr(ConvArguments, "run", lambda self, *tensors: found.append(self) or run(self, *tensors))
+    call()
+    assert found[1] is not found[0]

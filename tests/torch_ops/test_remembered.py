@@ -14,7 +14,7 @@ from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.describe import gemm_problem
 from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
 
-OPTIONS = argparse.Namespace(batch=1, threads=1)
+OPTIONS = argparse.Namespace(batch=1, threads=1, device="cpu", dtype="fp32")
 
 
 def test_a_remembered_model_starts_no_program_and_writes_nothing(tmp_path, monkeypatch):

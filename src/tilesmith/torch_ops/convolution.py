@@ -13,7 +13,7 @@ from tilesmith.torch_ops.arguments import ConvArguments
 from tilesmith.torch_ops.batching import batched_convolution, batched_gradients
 from tilesmith.torch_ops.gradients import gradient_calls
 from tilesmith.torch_ops.library import EPILOGUE, SUMS, add_autocast, add_operator
-from tilesmith.torch_ops.recording import LevelFunction, beneath, dispatch_recorded, has_memory, has_tangent, one_level
+from tilesmith.torch_ops.recording import LevelFunction, beneath, has_memory, has_tangent, kernels_of, one_level
 from tilesmith.torch_ops.results import conv_shape, conv_strides, require, result_dtype, strides_like
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -24,13 +24,7 @@ _SHAPE = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed,
 
 # --- the convolution --------------------------------------------------------------------------------------------------
 
-
-def _convolution(x: torch.Tensor, w: torch.Tensor, b: Optional, residual: Optional, *options: Any) -> torch.Tensor:
-    return ConvArguments.of(*options).run(x, w, b, residual)
-
-
-def _recorded(keyset: Any, x: Any, w: Any, b: Any, residual: Any, *options: Any) -> Any:
-    return dispatch_recorded(keyset, x, w, b, residual, ConvArguments, options)
+_convolution, _recorded = kernels_of(ConvArguments)
 
 
 def _fake_convolution(

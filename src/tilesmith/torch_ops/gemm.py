@@ -12,18 +12,11 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.torch_ops.arguments import GemmArguments, is_launch
 from tilesmith.torch_ops.batching import batched_gemm
 from tilesmith.torch_ops.library import EPILOGUE, SUMS, add_autocast, add_operator
-from tilesmith.torch_ops.recording import LevelFunction, dispatch_recorded
+from tilesmith.torch_ops.recording import LevelFunction, kernels_of
 from tilesmith.torch_ops.results import require, result_dtype
 
 Optional = torch.Tensor | None
-
-
-def _gemm(a: torch.Tensor, b: torch.Tensor, bias: Optional, residual: Optional, *options: Any) -> torch.Tensor:
-    return GemmArguments.of(*options).run(a, b, bias, residual)
-
-
-def _recorded(keyset: Any, a: Any, b: Any, bias: Any, residual: Any, *options: Any) -> Any:
-    return dispatch_recorded(keyset, a, b, bias, residual, GemmArguments, options)
+_gemm, _recorded = kernels_of(GemmArguments)
 
 
 def _fake_gemm(

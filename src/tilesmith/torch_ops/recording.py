@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -12,11 +12,14 @@ from torch._functorch import autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
+from tilesmith.dispatch import eager
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.torch_ops.activations import activate, gradient_before
 from tilesmith.torch_ops.gradients import Found
 
 Optional = torch.Tensor | None
+Kernel = Callable[..., Any]
+_LIMIT = 4096
 _C: Any = torch._C
 # A function of autograd that torch.func runs at one of its levels: operators reach the levels below.
 LevelFunction: Any = _SingleLevelFunction
@@ -212,23 +215,48 @@ def has_tangent(*tensors: Optional) -> bool:
     return any(each is not None and unpack(each).tangent is not None for each in tensors)
 
 
-def dispatch_recorded(keyset: Any, x: Any, w: Any, b: Any, z: Any, kind: Any, rest: tuple[Any, ...]) -> Any:
-    """The autograd key's kernel of an operator; ``kind`` makes its options of ``rest``."""
-    direct = has_memory(keyset)
-    tangents = forward_ad._current_level >= 0 and has_tangent(x, w, b, z)
-    if not tangents and not (
-        _records()
-        and (
-            x.requires_grad or w.requires_grad or (b is not None and b.requires_grad)
-            or (z is not None and z.requires_grad)
-        )
-    ):  # fmt: skip
-        if direct:
-            return kind.of(*rest).run(x, w, b, z)
-        with _C._AutoDispatchBelowAutograd():
-            return kind.operator().redispatch(keyset & _C._after_autograd_keyset, x, w, b, z, *rest)
-    options = kind.of(*rest)
-    if direct and not tangents:
-        return record(None, x, w, b, z, options)
-    with one_level():
-        return record(keyset, x, w, b, z, options)
+def kernels_of(kind: Any) -> tuple[Kernel, Kernel]:
+    """An operator's kernel for devices, and that of the autograd key; ``kind`` makes its options of ``rest``."""
+    # By the id of a filter: the options of the last call with it as PyTorch gave them, and what they make. To compare
+    # them takes a third of the time that looking them up takes. An id may be used again.
+    last: dict[int, tuple[tuple[Any, ...], Any]] = {}
+    eager.when_forgotten(last.clear)
+
+    def options_of(w: Any, rest: tuple[Any, ...]) -> Any:
+        known = last.get(id(w))
+        if known is not None and known[0] == rest:
+            return known[1]
+        emptied = eager._emptied
+        options = kind.of(*rest)
+        if len(last) >= _LIMIT:
+            last.clear()
+        last[id(w)] = rest, options
+        if emptied != eager._emptied:  # another thread has emptied the tables since: the plans may be outdated
+            last.pop(id(w), None)
+        return options
+
+    def kernel(x: Any, w: Any, b: Any, z: Any, *rest: Any) -> Any:
+        return options_of(w, rest).run(x, w, b, z)
+
+    def recorded(keyset: Any, x: Any, w: Any, b: Any, z: Any, *rest: Any) -> Any:
+        direct = _direct.get(keyset.raw_repr())
+        if direct is None:
+            direct = has_memory(keyset)
+        tangents = forward_ad._current_level >= 0 and has_tangent(x, w, b, z)
+        if not tangents and not (
+            _records()
+            and (
+                x.requires_grad or w.requires_grad or (b is not None and b.requires_grad)
+                or (z is not None and z.requires_grad)
+            )
+        ):  # fmt: skip
+            if direct:
+                return options_of(w, rest).run(x, w, b, z)
+            with _C._AutoDispatchBelowAutograd():
+                return kind.operator().redispatch(keyset & _C._after_autograd_keyset, x, w, b, z, *rest)
+        if direct and not tangents:
+            return record(None, x, w, b, z, options_of(w, rest))
+        with one_level():
+            return record(keyset, x, w, b, z, kind.of(*rest))
+
+    return kernel, recorded
