@@ -75,6 +75,10 @@ def test_the_board(place):
     assert list((place / "board" / "src" / "kernels" / "aarch64").iterdir())
     head = (place / "board" / "bin" / "aarch64" / "deconv_self_test").read_bytes()[:20]
     assert (head[:4], head[18:]) == (b"\x7fELF", AARCH64)
+    objects = list((place / "board" / "build").rglob("*.o"))
+    # Tables to unwind the stack, which zig adds unless it is told twice.
+    assert objects
+    assert not [path.name for path in objects if b".eh_frame" in path.read_bytes()]
 
 
 @pytest.mark.needs_cmake

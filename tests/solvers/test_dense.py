@@ -242,6 +242,20 @@ def test_one_artifact_serves_every_batch_and_length():
     assert len({SOLVER.draft(g, config, target).sources for g in gemms}) == 1
 
 
+@pytest.mark.parametrize(
+    ("arch", "dtype", "rolled"),
+    [("x86_64-v4", "bf16", True), ("x86_64-v4-bf16", "bf16", False), ("x86_64-v4", "fp16", False),
+     ("x86_64-v2", "fp16", True), ("aarch64", "bf16", True), ("x86_64-v3", "fp32", False)],
+)  # fmt: skip
+def test_long_roundings_stand_in_a_tile_once(arch, dtype, rolled):
+    """And not once for each register: texts of bf16 had twice the bytes of those of fp32."""
+    target = CPU_TARGETS[arch]
+    problem = GemmSignature(m=560, n=64, k=32, dtype=dtype).geometry
+    config = SOLVER.default_config(problem, target).replace(tile_h=1, tile_w=4, vectors=2)
+    body = SOLVER.draft(problem, config, target).sources[0].text.partition("_t1x4(")[2].partition("\n}\n")[0]
+    assert body.count(f"ts_store_{dtype}(") == (2 if rolled else 8)
+
+
 def test_drafts_are_reproducible():
     problem = SIGNATURES[0].geometry
     target = CPU_TARGETS["x86_64-v3"]

@@ -31,6 +31,15 @@ def c_prelude(target: CpuTarget) -> str:
     return "\n".join(parts)
 
 
+def long_rounding(dtype: str, target: CpuTarget) -> bool:
+    """Whether a vector is rounded to ``dtype`` by more than one instruction."""
+    return (dtype == "bf16" and not _rounds_bf16(target)) or (dtype == "fp16" and not target.fp16_convert)
+
+
+def _rounds_bf16(target: CpuTarget) -> bool:
+    return target.bf16_dot and target.vector_bytes == 64
+
+
 _TYPES = r"""#define TS_LANES (@VB@ / 4)
 #define TS_INLINE static inline __attribute__((always_inline, unused))
 #define TS_NOINLINE static __attribute__((noinline, unused))
@@ -67,9 +76,9 @@ TS_INLINE ts_vf ts_load_bf16(const void *p) {
 """
 
 _ROUND_BF16 = r"""TS_INLINE ts_vh ts_narrow_bf16(ts_vf v) {
-  ts_vu u = (ts_vu)v, nan = (ts_vu)((u & 0x7fffffffu) > 0x7f800000u);
-  ts_vu r = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
-  return __builtin_convertvector((r & ~nan) | ((u >> 16 | 0x40u) & nan), ts_vh);
+  ts_vu u = (ts_vu)v, number = (ts_vu)(v == v), up = (u >> 16 & 1u) + 0x7fffu;
+  ts_vu r = (u + (up & number)) | (0x400000u & ~number); /* a NaN is not rounded up, but made quiet */
+  return __builtin_convertvector(r >> 16, ts_vh);
 }
 """
 
@@ -129,7 +138,7 @@ _CONVERT_FP16_16 = "#if defined(__aarch64__)\n" + _CONVERT_FP16.split("#else")[0
 
 
 def _vectors(target: CpuTarget) -> str:
-    rounding = _ROUND_BF16_X86 if target.bf16_dot and target.vector_bytes == 64 else _ROUND_BF16
+    rounding = _ROUND_BF16_X86 if _rounds_bf16(target) else _ROUND_BF16
     if not target.fp16_convert:
         halves = _CONVERT_FP16_SLOW
     elif target.vector_bytes == 16:

@@ -7,6 +7,7 @@ multiply-add. Every pixel's offset is a constant, so there is nothing else in th
 from __future__ import annotations
 
 from tilesmith.codegen.c.epilogue import LONG
+from tilesmith.codegen.c.prelude import long_rounding
 from tilesmith.codegen.symbols import MARK
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.c.common.text import CACHE_LINE, load, store
@@ -42,7 +43,7 @@ def tile_text(t: DenseTile, mh: int, mw: int, tail: bool) -> str:
         ]
     else:
         lines += ["  for (int q = 0; q < nseg; q++) {", f"    const {MARK}_ct *xr = x + seg[q];"]
-    lines += [*_loop(t, mh, mw, vectors * t.lanes), "  }", *_stores(t, places, tail), "}"]
+    lines += [*_loop(t, mh, mw, vectors * t.lanes), "  }", *_stores(t, mh, mw, tail), "}"]
     return "\n".join(lines) + "\n"
 
 
@@ -85,38 +86,50 @@ def _step(t: DenseTile, offsets: list[int], nr: int, at: str, w_at: int, last: b
     return [*lines, "    }"]
 
 
-def _stores(t: DenseTile, places: list[int], tail: bool) -> list[str]:
-    """Epilogue and stores; blocks of reduced channels leave partial sums in ``y`` before it."""
+def _stores(t: DenseTile, mh: int, mw: int, tail: bool) -> list[str]:
+    """Epilogue and stores; blocks of reduced channels leave partial sums in ``y`` before it.
+
+    Where rounding is long, a loop over the pixels does all of it: one copy of a long text, not one for each register.
+    """
     form, epilogue, dtype_ = t.form, t.form.epilogue, t.form.y_dtype
-    vectors, partial = t.vectors(tail), t.c_blocks > 1
+    vectors, partial, costly = t.vectors(tail), t.c_blocks > 1, epilogue.activation in LONG
+    down, right = t.result_step
+    places = [i * down + j * right for i in range(mh) for j in range(mw)]
+    rolled = len(places) > 1 and long_rounding(dtype_, t.target)
+    pixel = "at + " if rolled else ""
 
     def lanes(v: int) -> int:
         return t.tail_lanes if tail and v == vectors - 1 else t.lanes
 
-    def read(base: str, offset: int, v: int) -> str:
-        return load(dtype_, f"{base} + {offset + v * t.lanes}", lanes(v), t.lanes)
+    def read(base: str, place: int, v: int) -> str:
+        return load(dtype_, f"{base} + {pixel}{place + v * t.lanes}", lanes(v), t.lanes)
 
-    def write(offset: int, v: int, value: str) -> str:
-        return "  " + store(dtype_, f"y + {offset + v * t.lanes}", value, lanes(v), t.lanes)
+    def write(place: int, v: int, value: str) -> str:
+        return "  " + store(dtype_, f"y + {pixel}{place + v * t.lanes}", value, lanes(v), t.lanes)
 
     lines: list[str] = []
-    cells = [(f"a{p}_{v}", offset, v) for p, offset in enumerate(places) for v in range(vectors)]
+    cells = [(f"a{p}_{v}", place, v) for p, place in enumerate(places) for v in range(vectors)]
+    registers = ", ".join(name for name, _, _ in cells)
+    if rolled:
+        cells = [(f"c[{v}]", 0, v) for v in range(vectors)]
     if partial:
-        lines += ["  if (!first) {", *(f"    {name} += {read('y', offset, v)};" for name, offset, v in cells)]
+        lines += ["  if (!first) {", *(f"    {name} += {read('y', place, v)};" for name, place, v in cells)]
         lines += ["  }", "  if (last) {"]
     if epilogue.bias:
-        lines += [f"  ts_vf bias{v} = {read('bias', 0, v)};" for v in range(vectors)]
-    after, costly = [], epilogue.activation in LONG
-    for number, (name, offset, v) in enumerate(cells):
+        lines += [
+            f"  ts_vf bias{v} = {load(dtype_, f'bias + {v * t.lanes}', lanes(v), t.lanes)};" for v in range(vectors)
+        ]
+    after = []
+    for number, (name, place, v) in enumerate(cells):
         value = name
         if form.alpha != 1.0:
             value = f"{value} * (float){form.alpha.hex()}"
         if form.beta != 0.0:
-            value += f" + (float){form.beta.hex()} * {read('y', offset, v)}"
+            value += f" + (float){form.beta.hex()} * {read('y', place, v)}"
         if epilogue.bias:
             value += f" + bias{v}"
         if epilogue.residual:
-            value += f" + {read('z', offset, v)}"
+            value += f" + {read('z', place, v)}"
         if costly:
             lines.append(f"  t[{number}] = {value};")
             value = f"t[{number}]"
@@ -125,11 +138,20 @@ def _stores(t: DenseTile, places: list[int], tail: bool) -> list[str]:
             value = name
         if not costly and epilogue.activation != "none":
             value = f"{MARK}_act({value})"
-        after.append(f"  {name} = {value};" if partial else write(offset, v, value))
+        after.append(f"  {name} = {value};" if partial else write(place, v, value))
     if costly:  # one copy of a long text, not one for each register
         lines.append(f"  for (int i = 0; i < {len(cells)}; i++) t[i] = {MARK}_act(t[i]);")
         lines.insert(0, f"  ts_vf t[{len(cells)}];")
-    lines += after
     if partial:
-        lines += ["  }", *(write(offset, v, name) for name, offset, v in cells)]
-    return lines
+        after += ["  }", *(write(place, v, name) for name, place, v in cells)]
+    if not rolled:
+        return lines + after
+    start = [
+        "  c = s;",
+        "  TS_OPAQUE(c);  /* the loop's first turn would have a copy of its own */",
+        f"  for (int i = 0; i < {mh}; i++) for (int j = 0; j < {mw}; j++, c += {vectors}) {{",
+        f"  const ts_i64 at = i * {down}LL + j * {right}LL;",
+    ]
+    all_loads_first = epilogue.residual and not partial and not costly
+    between = ["  }", *start] if all_loads_first else []
+    return [f"  ts_vf s[] = {{{registers}}}, *c;", *start, *lines, *between, *after, "  }"]
