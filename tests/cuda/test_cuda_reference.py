@@ -198,8 +198,23 @@ def test_the_device_oracle_is_the_oracle(emulating, monkeypatch):
         return source
 
     monkeypatch.setattr(reference, "unit", emulated)
-    for signature in (*problems_of("bf16"), ConvSignature((3, 4, 9), (4, 2, 3), groups=2, mode="wrw")):
+    last = {"padding": 1, "dtype": "bf16"}
+    channels_last = [
+        ConvSignature((2, 6, 7, 4), (10, 3, 2, 2), shared_layout="NHWC", groups=2, stride=2, mode=mode, **last)
+        for mode in ("fwd", "bwd", "wrw")
+    ]
+    channels_last += [
+        ConvSignature((2, 6, 4), (4, 3, 6), shared_layout="NWC", transposed=True, **last),
+        ConvSignature(
+            (2, 5, 4, 6, 3), (8, 3, 3, 3, 3), shared_layout="NDHWC", epilogue=Epilogue(residual=True), **last
+        ),
+        ConvSignature((2, 6, 7, 4), (10, 4, 3, 3), input_layout="NHWC", **last),
+    ]
+    few = ConvSignature((3, 4, 9), (4, 2, 3), groups=2, mode="wrw")
+    for signature in (*problems_of("bf16"), few, *channels_last):
         values = sample_args(signature)
         plain, device_made = oracle(signature, values), oracle(signature, values, DeviceSums(H200, 0, CACHE))
         np.testing.assert_allclose(device_made.value, plain.value, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(device_made.norm, plain.norm, rtol=1e-5)
+        if signature in channels_last and signature.mode == "fwd":
+            assert np.moveaxis(device_made.norm, 1, -1).flags.c_contiguous  # where the host reads and adds

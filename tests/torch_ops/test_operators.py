@@ -1,6 +1,10 @@
 """``torch.ops.tilesmith``: numbers, gradients, fake kernels and compiled graphs, against PyTorch's own operators."""
 
+import re
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -155,6 +159,16 @@ def test_empty_batches():
     assert dx.shape == x.shape
     assert torch.equal(dw, torch.zeros_like(w))
     assert torch.equal(db, torch.zeros_like(b))
+
+
+def test_the_import_registers_every_operator_that_the_guide_names():
+    """Programs of ``torch.export`` name them before any call."""
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "pytorch.md").read_text()
+    names = re.findall(r"^\| `(\w+)\(", guide, re.M)
+    assert len(names) == 5
+    code = f"import torch, tilesmith.torch_ops; print(*[hasattr(torch.ops.tilesmith, n) for n in {names}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True"] * 5
 
 
 def test_operands_that_are_broadcast():

@@ -85,7 +85,8 @@ def conv(
             ``"NCDHW"``.
         kernel_layout: Order of w's axes, with ``N`` for the first axis above and ``C`` for the second. Same default.
         output_layout: Order of the result's axes. Same default. Without ``output_layout`` and ``shared_layout``, the
-            result has the memory order of x: channels-last stays channels-last.
+            result has the memory order of x: channels-last stays channels-last. PyTorch's tensors without layouts:
+            channels-last if x or w is, as PyTorch does it, else channels-first.
         shared_layout: Layout of each tensor whose own layout is not given.
         activation: ``"none"``, ``"relu"``, ``"leaky_relu"``, ``"silu"``, ``"gelu"``, ``"gelu_tanh"``, ``"clamp"``,
             ``"sigmoid"``, ``"tanh"``, ``"hardswish"`` or ``"hardsigmoid"``.
@@ -419,7 +420,8 @@ def _conv_call(
         for text in (input_layout, kernel_layout, output_layout)
     ]  # fmt: skip
     free = not (output_layout or shared_layout)
-    lies = result_order(given["x"], given["w"], layouts) if free else layouts[2]
+    tensors = not isinstance(x, np.ndarray)
+    lies = result_order(given["x"], given["w"], layouts, tensors=tensors) if free else layouts[2]
     options = {
         "stride": _tuple(stride), "padding": _tuple(padding), "dilation": _tuple(dilation), "groups": groups,
         "transposed": transposed, "output_padding": _tuple(output_padding), "dtype": given["x"].dtype,

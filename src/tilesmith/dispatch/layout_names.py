@@ -64,12 +64,13 @@ def place(tensors: Sequence[ArrayLayout], layouts: Sequence[str]) -> tuple[Named
     )
 
 
-def result_order(x: ArrayLayout, w: ArrayLayout, layouts: Sequence[str]) -> str:
+def result_order(x: ArrayLayout, w: ArrayLayout, layouts: Sequence[str], *, tensors: bool) -> str:
     """The memory order of a convolution's result if the caller names none; ``layouts`` are those of x, w and y.
 
     PyTorch's rule, which also reads strides of unit axes: channels-last if PyTorch regards x or w as channels-last
-    (``suggest_memory_format`` in its ``c10/core/MemoryFormat.h``; not with one spatial axis).
-    Otherwise, and if the caller named layouts of x or w, the memory order of x; channels-first if that fits.
+    (``suggest_memory_format`` in its ``c10/core/MemoryFormat.h``; not with one spatial axis), else channels-first.
+    Arrays that are no ``tensors`` of PyTorch, and a caller who named layouts of x or w, get the memory order of x in
+    place of channels-first, unless channels-first fits.
     """
     parsed = [parse_layout(text) for text in layouts]
     dims = parsed[0].spatial_dims
@@ -78,8 +79,11 @@ def result_order(x: ArrayLayout, w: ArrayLayout, layouts: Sequence[str]) -> str:
     if any(len(described.shape) != dims + 2 for described in (x, w)):
         return layouts[2]
     default = str(default_layout(dims))
-    if dims > 1 and set(layouts) == {default} and any(_suggests_channels_last(each, default) for each in (x, w)):
+    unnamed = set(layouts) == {default}
+    if dims > 1 and unnamed and any(_suggests_channels_last(each, default) for each in (x, w)):
         return str(channels_last(dims))
+    if tensors and unnamed:
+        return default
     axes = _axes(x, layouts[0])
     if own_order(axes) is None or follows(axes, layouts[0]):
         return layouts[2]

@@ -18,6 +18,7 @@ from tilesmith.plan.slots import arguments
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.problems.layouts import channels_last, default_layout
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.device import DeviceMemory, device
 from tilesmith.runtime.executable import Executable
@@ -41,20 +42,32 @@ class DeviceSums:
     def convolution(self, signature: ConvSignature, operands: Sequence[Array], kind: Any) -> Array:
         """The sums of ``measure.oracle``: ``operands`` are ``(N, C, D, H, W)`` and so is the result."""
         names = {"fwd": ("input", "kernel"), "bwd": ("output", "kernel"), "wrw": ("output", "input")}[signature.mode]
-        shapes = [getattr(signature, f"{name}_logical") for name in names]
-        dtypes: dict[str, Any] = {
-            f"{name}_dtype": _name(operand) for name, operand in zip(names, operands, strict=False)
-        }
         result = next(name for name in ("input", "kernel", "output") if name not in names)
-        dtypes[f"{result}_dtype"] = "fp64"
+        dims = len(signature.kernel_logical) - 2
+        default, last = str(default_layout(dims)), str(channels_last(dims))
+        given: list[Array] = []
+        options: dict[str, Any] = {f"{result}_dtype": "fp64"}
+        for name, operand in zip(names, operands, strict=False):
+            array = operand.reshape(getattr(signature, f"{name}_logical"))
+            lies_last = np.moveaxis(array, 1, -1).flags.c_contiguous
+            given.append(np.moveaxis(array, 1, -1) if lies_last else array)
+            options |= {f"{name}_dtype": _name(operand), f"{name}_layout": last if lies_last else default}
+        options[f"{result}_layout"] = options[f"{names[0]}_layout"]  # what the host adds lies so, too
+
+        def laid(name: str) -> tuple[int, ...]:
+            first, second, *spatial = getattr(signature, f"{name}_logical")
+            is_last = options[f"{name}_layout"] == last
+            return (first, *spatial, second) if is_last else (first, second, *spatial)
+
         plain = ConvSignature(
-            signature.input_logical, signature.kernel_logical, stride=signature.stride, padding=signature.padding,
+            laid("input"), laid("kernel"), stride=signature.stride, padding=signature.padding,
             dilation=signature.dilation, groups=signature.groups, transposed=signature.transposed,
             output_padding=signature.output_padding, mode=signature.mode, acc_dtype="fp64",
-            **dtypes,
+            **options,
         )  # fmt: skip
-        given = [operand.reshape(shape) for operand, shape in zip(operands, shapes, strict=False)]
-        return self._run(plain, given).reshape(_five(getattr(signature, f"{result}_logical")))
+        found = self._run(plain, given)
+        found = np.moveaxis(found, -1, 1) if options[f"{result}_layout"] == last else found
+        return found.reshape(_five(getattr(signature, f"{result}_logical")))
 
     def product(self, a: Array, b: Array, kind: Any) -> Array:
         """``a @ b`` of (batched) matrices in float64."""

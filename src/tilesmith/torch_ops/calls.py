@@ -19,10 +19,7 @@ from tilesmith.dispatch import eager
 from tilesmith.errors import ArgumentError
 from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.runtime.torch_rules import why_watched
-from tilesmith.torch_ops import convolution as _convolution
 from tilesmith.torch_ops import gemm as _gemm
-from tilesmith.torch_ops import groups as _groups
-from tilesmith.torch_ops import scaled as _scaled
 from tilesmith.torch_ops.arguments import PLAIN_TYPES, ConvArguments, GemmArguments
 from tilesmith.torch_ops.forms import ConvForm, conv_form
 from tilesmith.torch_ops.library import as_autocast
@@ -30,7 +27,6 @@ from tilesmith.torch_ops.recording import RecordedLaunch, record
 
 __all__ = ["conv", "gemm", "grouped_gemm", "scaled_gemm"]
 
-_OPERATORS = _convolution, _gemm, _groups, _scaled  # imported, and so registered
 _C: Any = torch._C
 _LIMIT = 4096
 _forms: dict[Hashable, tuple[ConvForm, ConvArguments]] = {}

@@ -63,15 +63,19 @@ def _many(dims: int) -> str:
 
 def conv_strides(x: torch.Tensor, w: torch.Tensor, shape: Sizes) -> Sizes:
     """Strides of a result of ``shape`` that lies as ``tilesmith.conv`` lays the result of ``x`` and ``w``."""
+    return _strides(x, w, shape, True)
+
+
+def _strides(x: torch.Tensor, w: torch.Tensor, shape: Sizes, tensors: bool) -> Sizes:
     default = str(default_layout(x.dim() - 2))
-    order = result_order(_layout_of(x), _layout_of(w), [default] * 3)
+    order = result_order(_layout_of(x), _layout_of(w), [default] * 3, tensors=tensors)
     dense = dense_strides(parse_layout(order).layout_shape(shape))
     return tuple(dense[order.index(axis)] for axis in default)
 
 
 def strides_like(tensor: torch.Tensor) -> Sizes:
     """Strides of a dense tensor of the same shape, with its axes in the same order."""
-    return conv_strides(tensor, tensor, tuple(tensor.shape))
+    return _strides(tensor, tensor, tuple(tensor.shape), False)
 
 
 def require(holds: Any, failure: Callable[[], str]) -> None:
