@@ -1,8 +1,8 @@
 """``get_launchable`` decides which kernel runs a problem, compiles the kernel, and returns a callable ``Launchable``.
 
 A *hit* is a call that finds its decision on disk. Modules that a hit needs are imported at the top, so a hit itself
-imports nothing. Modules that decide (solvers, cost models, SQLite) are imported by the first call that is no hit; most
-processes never import them.
+imports nothing. Modules that decide (solvers, cost models, SQLite) are imported by the first call that is no hit, and
+those that read kernel packages by the first call where there are some; most processes never import them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
 from tilesmith.db.waiting import one_call
-from tilesmith.dispatch import hits, packaged
+from tilesmith.dispatch import hits
 from tilesmith.dispatch.choice import DATABASE, PACKAGES, SPEC, Choice, Considered, Resolved
 from tilesmith.dispatch.locations import (
     check_mode,
@@ -368,7 +368,7 @@ def get_launchable(
             ordinal = max(0, device_ordinal("cuda" if device is None else device))
             deciding = "fast" if mode == BACKGROUND else mode
             request = Request(signature, target, deciding, named, held, only, ordinal, external, packages)
-            resolved = (packages.state and packaged.recall(request)) or hits.recall(request)
+            resolved = _packaged(request) or hits.recall(request)
             if resolved is None:
                 from tilesmith.dispatch import resolve
 
@@ -402,6 +402,15 @@ def _measure_later(request: Request, untuned: Resolved, launch: Launchable, opti
 
     if can_measure(request, untuned):
         measure_later(Job(request, replace_kernel, capture_of_thread()))
+
+
+def _packaged(request: Request) -> Resolved | None:
+    """The answer of a kernel package."""
+    if not request.packages.state:
+        return None
+    from tilesmith.dispatch.packaged import recall
+
+    return recall(request)
 
 
 def _tell_of_packages(packages: Packages) -> None:

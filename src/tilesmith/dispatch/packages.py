@@ -13,14 +13,17 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilesmith import env
 from tilesmith.errors import PackageError
-from tilesmith.runtime.packages import Kind, PackageReader
 from tilesmith.toolchain.cache import Artifact
 from tilesmith.toolchain.files import read
 from tilesmith.toolchain.packages import CONSENT_SUFFIX, SUFFIX, consent_text
 from tilesmith.toolchain.trust import why_distrusted
+
+if TYPE_CHECKING:  # most machines have no package: the first one imports what reads it
+    from tilesmith.runtime.packages import PackageReader
 
 # Path, number, size and times of a file: another file, or a changed one, has others.
 FileState = tuple[str, int, int, int, int]
@@ -74,6 +77,8 @@ class Packages:
     def binary(self, digest: str) -> Artifact | None:
         """The verified binary with this digest; None if no package has it."""
         for package in self.readers:
+            from tilesmith.runtime.packages import Kind
+
             try:
                 index = package.find(Kind.BINARY, digest)
                 if index is not None:
@@ -149,6 +154,8 @@ def _consented(package: PackageReader) -> bool:
 def _opened_now(path: str) -> PackageReader | None:
     reason = why_distrusted(path) or why_distrusted(Path(path).parent)
     if reason is None:
+        from tilesmith.runtime.packages import PackageReader
+
         try:
             return PackageReader(path)
         except PackageError as error:

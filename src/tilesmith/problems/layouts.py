@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilesmith.errors import ProblemError
 
@@ -57,18 +58,30 @@ class Layout:
 
 def parse_layout(name: str, spatial_dims: int | None = None) -> Layout:
     """The layout called ``name`` (any case but for the vector suffix); checked against ``spatial_dims`` when given."""
-    match = _NAME.fullmatch(_upper_order(name)) if isinstance(name, str) else None
+    if not isinstance(name, str):
+        raise _no_layout(name)
+    return _parsed(name, spatial_dims)
+
+
+@lru_cache(maxsize=256)
+def _parsed(name: str, spatial_dims: int | None) -> Layout:
+    """Kept, since each call for a problem asks for its layouts several times."""
+    match = _NAME.fullmatch(_upper_order(name))
     if match is not None and sorted(match[1]) == sorted("NCH"):  # some call the only spatial axis H
         return parse_layout(name.replace("H", "W").replace("h", "w"), spatial_dims)
     if match is None or sorted(match[1]) not in [sorted("NC" + s) for s in _SPATIAL.values()]:
-        hint = "; type 'NHWC'" if "channels_last" in str(name) else ", such as NHWC"
-        raise ProblemError(f"layout {name!r} does not exist; a layout is an order of NCW, NCHW or NCDHW{hint}")
+        raise _no_layout(name)
     layout = Layout(match[1], int(match[2] or 1))
     if layout.vector not in VECTOR_WIDTHS:
         raise ProblemError(f"layout {name!r}: vector width {layout.vector} is not one of {VECTOR_WIDTHS[1:]}")
     if spatial_dims is not None and layout.spatial_dims != spatial_dims:
         raise ProblemError(f"layout {name!r} has {layout.spatial_dims} spatial axes, the problem has {spatial_dims}")
     return layout
+
+
+def _no_layout(name: object) -> ProblemError:
+    hint = "; type 'NHWC'" if "channels_last" in str(name) else ", such as NHWC"
+    return ProblemError(f"layout {name!r} does not exist; a layout is an order of NCW, NCHW or NCDHW{hint}")
 
 
 def _upper_order(name: str) -> str:

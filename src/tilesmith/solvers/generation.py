@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from operator import itemgetter
 from pathlib import Path
 
 _FOLDERS = ("problems", "targets", "plan", "codegen", "solvers")
@@ -19,7 +20,7 @@ def generator_digest(family: str) -> str:
     """
     if family not in _known:
         digest = hashlib.sha256()
-        for path in _files():
+        for path, _ in _files():
             name = os.path.relpath(path, _PACKAGE)
             if _family_of(name) in (family, ""):
                 data = Path(path).read_bytes()
@@ -42,15 +43,15 @@ def recall_digests(digests: dict[str, str]) -> None:
 
 def file_stamp() -> str:
     """32 hex digits over names, sizes and times of the files, from which Python, too, tells whether one has changed."""
-    digest = hashlib.sha256()
-    for path in _files():
-        about = os.stat(path)
-        digest.update(f"{path}\0{about.st_size}\0{about.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()[:32]
+    lines = []
+    for path, entry in _files():
+        about = entry.stat()
+        lines.append(f"{path}\0{about.st_size}\0{about.st_mtime_ns}\0")
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def _files() -> list[str]:
-    """Sorted; without notes, and without what PyTorch's side has: neither makes plans."""
+def _files() -> list[tuple[str, os.DirEntry[str]]]:
+    """With their paths, sorted; without notes, and without what PyTorch's side has: neither makes plans."""
     found = []
     folders = [os.path.join(_PACKAGE, name) for name in _FOLDERS]
     while folders:
@@ -60,8 +61,8 @@ def _files() -> list[str]:
                     if entry.name not in ("__pycache__", "external"):
                         folders.append(entry.path)
                 elif entry.is_file() and not entry.name.endswith(".md"):
-                    found.append(entry.path)
-    return sorted(found)
+                    found.append((entry.path, entry))
+    return sorted(found, key=itemgetter(0))
 
 
 # Taken with the import, like the times of Python's own files: it says what this process runs, whatever is edited later.

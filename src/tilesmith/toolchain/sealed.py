@@ -55,7 +55,7 @@ def unbind_with_record(name: str, data: bytes) -> tuple[dict[str, Any], bytes]:
         raise PlanError("it is damaged")
     line, _, payload = whole.partition(b"\n")
     try:
-        record = json.loads(line)
+        record = json.loads(line.decode())  # of bytes it would guess the encoding first
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
