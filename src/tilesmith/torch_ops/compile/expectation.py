@@ -3,7 +3,8 @@
 NOTE: each rule names its evidence, ratios of PyTorch's best time to that of our untuned choice (geometric means).
 CPUs: ``benchmarks/results/cpu_*.json``. GPUs, in bf16: ``gpu_bench_nvidia_h200.json`` for dense layers, where
 ``speedup`` of a search says how far the untuned choice lies behind the tuned one, and ``gpu_grouped``, ``gpu_deconv``,
-``gpu_runs`` and ``gpu_irregular_random`` beside it for all others. fp16 takes the same kernels.
+``gpu_runs`` and ``gpu_irregular_random`` beside it for all others; ``gpu_fused_nvidia_h200.json`` for products with an
+activation or a residual. fp16 takes the same kernels.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ _HALVES = ("bf16", "fp16")
 _FEW = 8  # channels: one vector of a 16-bit type
 _MANY_TAPS = 64  # between the filters that were measured
 _WIDE = 256  # of a product's sides, from which cuBLAS was measured
+_WIDE_FUSED = 64  # the same where an activation or a residual, which PyTorch adds in a pass of its own, is in the kernel
 Expected = tuple[bool, str]
 
 
@@ -56,7 +58,9 @@ def _gemm(signature: GemmSignature, target: Target) -> Expected:
     if target.family == "cpu":
         return False, "estimate: products on CPUs are kept for PyTorch"  # MKL; nothing is published
     sides = signature.m, signature.n, signature.k
-    wide = min(sides) >= _WIDE and signature.n % _FEW == signature.k % _FEW == 0
+    epilogue = signature.epilogue
+    fused = epilogue.residual or epilogue.activation != "none"
+    wide = min(sides) >= (_WIDE_FUSED if fused else _WIDE) and signature.n % _FEW == signature.k % _FEW == 0
     if signature.dtype not in _HALVES or not wide:
         return False, f"estimate: products of this type and size ({sides}) are kept for PyTorch"
-    return True, "estimate: wide products win on GPUs"  # 1.08
+    return True, f"estimate: {'fused' if fused else 'wide'} products win on GPUs"  # 1.8; 1.08
