@@ -21,7 +21,7 @@ _HALVES = ("bf16", "fp16")
 _FEW = 8  # channels: one vector of a 16-bit type
 _MANY_TAPS = 64  # between the filters that were measured
 _WIDE = 256  # of a product's sides, from which cuBLAS was measured
-_WIDE_FUSED = 64  # the same where an activation or a residual, which PyTorch adds in a pass of its own, is in the kernel
+_WIDE_FUSED = 64  # with an activation or a residual in the kernel, for which PyTorch makes a pass of its own
 Expected = tuple[bool, str]
 
 
