@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.mma import TYPES, divisor, mma_prelude
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
 from tilesmith.solvers.cuda.mma.tile import MmaTile
@@ -104,10 +104,6 @@ def _arguments(t: MmaTile) -> tuple[Argument, ...]:
             for axis, value in zip(_AXES, along, strict=True)
         },
     }  # fmt: skip
-    divisors: list[Argument] = []
-    for name, value in named.items():
-        m, s = divisor(value)
-        divisors += [*integers("int", **{name: value}), *integers("u32", **{f"{name}_m": m, f"{name}_s": s})]
     return (
         Argument("a_base", "const Element *", form.a.pointer), Argument("b_base", "const ElementB *", form.b.pointer),
         Argument("out_base", "Out *", out), Argument("bias_base", "const Out *", form.bias or out),
@@ -123,5 +119,5 @@ def _arguments(t: MmaTile) -> tuple[Argument, ...]:
             out_line=form.out.line, out_channel=form.out.channel,
             bias_group=form.cols if form.kind != "gemm" else 0, **steps, **triples,
         ),
-        *divisors,
+        *divisors(**named),
     )  # fmt: skip
