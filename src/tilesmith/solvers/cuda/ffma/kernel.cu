@@ -14,8 +14,8 @@ static_assert(DEPTH % 2 == 0 && BLOCK_K % 8 == 0, "fragments take turns in two s
 // memory then; all of them where warps add their sums there.
 constexpr bool GATHERED = WARPS_K > 1 || OUT_VECTOR < 4 || FUSED;
 constexpr int TURNS = WARPS_K > 1 ? 1 : ROWS / 4, UNROLLED = WARPS_K > 1 ? 2 : 1;
-// Kernels of 128 fused results a thread have half of a step's products in their text.
-constexpr int HALVES = FUSED && WARPS_K == 1 && ROWS * COLUMNS > 96 && DEPTH % 4 == 0 ? 2 : 1;
+// Such kernels of 128 results a thread have half of a step's products in their text.
+constexpr int HALVES = GATHERED && WARPS_K == 1 && ROWS * COLUMNS > 96 && DEPTH % 4 == 0 ? 2 : 1;
 static_assert(STAGES >= 2, "one stage is copied while another one is multiplied");
 
 TS_MMA_CONSTANT int power_of_two(int least) {
@@ -66,7 +66,7 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
 #pragma unroll(ROLLED ? 1 : PLACES)
     for (int i = 0; i < PLACES; i++) {
       const int other = row + i * WORKERS * WIDE;
-#pragma unroll(ROLLED ? 1 : COUNT)
+#pragma unroll(ROLLED && !BY_K ? 1 : COUNT)
       for (int k = 0; k < COUNT * STEP * DEEP; k += STEP * DEEP) {
         const bool wanted = EVEN || (first_k + k < BLOCK_K && other < EXTENT);
         const int valid = INSIDE || (first_k + k < left && other < rows) ? BYTES : 0;
