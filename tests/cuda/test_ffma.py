@@ -34,6 +34,10 @@ CASES = [
     (gemm(37, 70, 45, True, True, lda=41), config(32, 32, 16, 1, 1, 8, 2, 2, 0, 1)),
     (gemm(66, 132, 21, True, False, batch=2, epilogue=FULL), config(64, 128, 8, 2, 2, 1, 4, 1, 0, 1)),
     (gemm(65, 97, 70, False, True, alpha=0.5, beta=2.0), config(64, 96, 16, 2, 1, 2, 3, 3, 0, 1)),
+    # Results through shared memory, 16 rows of a warp at a time: one by one, fused, with products in halves; parts.
+    (gemm(70, 67, 45, False, True), config(64, 64, 8, 1, 1, 1, 3, 1, 0, 1)),
+    (gemm(70, 68, 45, True, False, epilogue=FULL), config(64, 64, 8, 1, 1, 1, 3, 1, 0, 1)),
+    (gemm(70, 131, 100, False, False, beta=0.5), config(32, 64, 8, 1, 1, 1, 2, 3, 0, 4)),
     # Blocks share tiles evenly; some have the middle of a tile alone.
     (gemm(20, 33, 300, False, False), config(16, 32, 8, 1, 1, 1, 2, 1, 1, 1)),
     (gemm(100, 140, 40, False, True, c_dtype="bf16"), config(16, 32, 16, 1, 1, 2, 3, 1, 1, 4)),

@@ -17,7 +17,6 @@ from tilesmith.runtime.device import device
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.solver import Accepted, Config
 
-SOLVER = MmaDenseSolver(exact=False)
 NAMES = ("block_m", "block_n", "block_k", "warps_m", "warps_n", "stages", "split_k", "group_m")
 FULL = Epilogue(bias=True, activation="clamp", residual=True, low=-3.0, high=2000.0)
 
@@ -60,6 +59,10 @@ CASES = [
       for name in LATER),
     *((conv(mode, 8, **BEHIND), tile(32, 16, 32, 1, 1, 3, 1, 1)) for mode in ("fwd", "bwd")),
     (conv("wrw", 8, **BEHIND), tile(16, 64, 16, 1, 2, 3, 1, 1)),
+    # Multiply-adds of fp32: fused results by rows.
+    (conv("fwd", 8, dtype="fp32", epilogue=FULL), tile(32, 32, 16, 1, 1, 2, 1, 1)),
+    (conv("bwd", 8, dtype="fp32", epilogue=FULL), tile(32, 32, 16, 1, 1, 2, 1, 1)),
+    (conv("fwd", 8, dtype="fp32"), tile(32, 32, 16, 1, 1, 2, 1, 1)),
 ]  # fmt: skip
 
 
@@ -71,9 +74,10 @@ def named(value):
 def test_numbers(signature, config, emulating):
     signature = signature.canonical
     geometry = signature.geometry
-    assert SOLVER.applicable(geometry, H200) == Accepted()
-    assert SOLVER.search_space(geometry, H200).contains(config)
-    made = executable(signature, SOLVER.draft(geometry, config, H200), emulating)
+    solver = MmaDenseSolver(exact=(signature.dtype, signature.acc_dtype) == ("fp32", "fp32"))
+    assert solver.applicable(geometry, H200) == Accepted()
+    assert solver.search_space(geometry, H200).contains(config)
+    made = executable(signature, solver.draft(geometry, config, H200), emulating)
     values = sample_args(signature)
     cases = [values]
     for place, value in enumerate(values[:2]):

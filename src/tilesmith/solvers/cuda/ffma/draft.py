@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
 from tilesmith.solvers.cuda.ffma.tile import SUM_THREADS, FfmaTile
@@ -43,7 +43,7 @@ def _source(t: FfmaTile, name: str, op: str, tile: str, arguments: tuple[Argumen
             "STAGE_BYTES": t.stage_bytes, "MIN_BLOCKS": t.min_blocks, "A_VECTOR": t.vectors[0],
             "B_VECTOR": t.vectors[1],
         }  # fmt: skip
-        flags |= {"A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "PARTIAL": t.partial}
+        flags |= {"A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "PARTIAL": t.partial, "FUSED": t.fused}
     functions = activate(form.epilogue, "TS_MMA_DEVICE") + template(_COMMON, "kept") + template(_FOLDER, "results")
     header = Header(numbers, flags, {"Out": TYPES[form.out_dtype]}, functions=functions, arguments=arguments)
     named = "".join(dict.fromkeys(("fp32", form.out_dtype)))
@@ -52,7 +52,7 @@ def _source(t: FfmaTile, name: str, op: str, tile: str, arguments: tuple[Argumen
 
 def _arguments(t: FfmaTile) -> tuple[Argument, ...]:
     """Everything that the kernels take."""
-    form, out = t.form, t.form.out.pointer
+    form, out, walk = t.form, t.form.out.pointer, t.value["group_m"]
     return (
         Argument("a_base", "const float *", form.a.pointer), Argument("b_base", "const float *", form.b.pointer),
         Argument("out_base", "Out *", out), Argument("bias_base", "const Out *", form.bias or out),
@@ -60,11 +60,15 @@ def _arguments(t: FfmaTile) -> tuple[Argument, ...]:
         Argument("partial", "float *", Pointer(Space.WORKSPACE) if t.partial else out),
         Argument("alpha", "float", Real(form.alpha)), Argument("beta", "float", Real(form.beta)),
         *integers("i64", a_group=form.a.group, b_group=form.b.group, out_group=form.out.group,
-                  all_steps=t.shared_steps, blocks=t.grid),
+                  all_steps=t.shared_steps),
         *integers(
             "int", share=t.shared_steps // t.grid, over=t.shared_steps % t.grid,
-            rows=form.rows, cols=form.cols, channels=form.channels, tiles_m=t.tiles_m, tiles_n=t.tiles_n,
-            walk=t.value["group_m"], waves=t.waves, steps=t.steps, a_line=form.a.line, a_channel=form.a.channel,
+            rows=form.rows, cols=form.cols, channels=form.channels, rows_of_tiles=t.tiles_m,
+            waves=t.waves, a_line=form.a.line, a_channel=form.a.channel,
             b_line=form.b.line, b_channel=form.b.channel, out_line=form.out.line, out_column=form.out.channel,
+        ),
+        *divisors(
+            blocks=t.grid, steps=t.steps, tiles=t.tiles_m * t.tiles_n, band=walk * t.tiles_n, walk=walk,
+            last_walk=(t.tiles_m - 1) % walk + 1,
         ),
     )  # fmt: skip

@@ -10,8 +10,12 @@ constexpr int DEPTH = BLOCK_K / WARPS_K; // of a warp in a step
 static_assert(THREADS == WARPS * 32 && ROWS % 4 == 0 && COLUMNS % 4 == 0, "warps share the tile");
 static_assert(ROWS * WARPS_M * 4 == BLOCK_M && COLUMNS * WARPS_N * 8 == BLOCK_N, "warps share the tile");
 static_assert(DEPTH % 2 == 0 && BLOCK_K % 8 == 0, "fragments take turns in two sets of registers");
-// Results that are stored one by one take many instructions: such kernels have half of a step's products in their text.
-constexpr int HALVES = OUT_VECTOR < 4 && ROWS * COLUMNS >= 96 && DEPTH % 4 == 0 ? 2 : 1;
+// Results that take many instructions each are finished in a loop. Of a tile a warp has 16 rows at a time in shared
+// memory then; all of them where warps add their sums there.
+constexpr bool GATHERED = WARPS_K > 1 || OUT_VECTOR < 4 || FUSED;
+constexpr int TURNS = WARPS_K > 1 ? 1 : ROWS / 4, UNROLLED = WARPS_K > 1 ? 2 : 1;
+// Such kernels of 128 results a thread have half of a step's products in their text.
+constexpr int HALVES = GATHERED && WARPS_K == 1 && ROWS * COLUMNS > 96 && DEPTH % 4 == 0 ? 2 : 1;
 static_assert(STAGES >= 2, "one stage is copied while another one is multiplied");
 
 TS_MMA_CONSTANT int power_of_two(int least) {
@@ -54,14 +58,15 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
     stride = (i64)(WORKERS * WIDE) * line_step;
   }
   TS_MMA_METHOD void move_to(int k) { from += (i64)k * step; }
-  // Copies the thread's part of a step to `stage`. INSIDE: all of it exists, else `left` k and what `rows` says.
-  template <bool INSIDE> TS_MMA_METHOD void take(u32 stage, int left) const {
+  // Copies the thread's part of a step to `stage`. INSIDE: all of it exists, else `left` k and what `rows` says. ROLLED:
+  // in few instructions.
+  template <bool INSIDE, bool ROLLED = false> TS_MMA_METHOD void take(u32 stage, int left) const {
     constexpr int BYTES = (BY_K ? 1 : VECTOR) * 4;
     const float *at = from;
-#pragma unroll
+#pragma unroll(ROLLED ? 1 : PLACES)
     for (int i = 0; i < PLACES; i++) {
       const int other = row + i * WORKERS * WIDE;
-#pragma unroll
+#pragma unroll(ROLLED && !BY_K ? 1 : COUNT)
       for (int k = 0; k < COUNT * STEP * DEEP; k += STEP * DEEP) {
         const bool wanted = EVEN || (first_k + k < BLOCK_K && other < EXTENT);
         const int valid = INSIDE || (first_k + k < left && other < rows) ? BYTES : 0;
@@ -125,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   do {
     if constexpr (STREAM) tile = blockIdx.x + (run.waves - ahead) * (int)run.blocks;
     if (PARTIAL && ahead == 0) {
-      const int shared = STREAM ? (u32)now / (u32)run.steps : (int)(now / run.steps);
+      const int shared = STREAM ? divided((int)now, run.steps_m, run.steps_s) : (int)(now / run.steps);
       tile = run.waves * (int)run.blocks + shared, begin = (int)(now - shared * (decltype(now))run.steps);
       end = (int)(last - now < run.steps - begin ? begin + (last - now) : run.steps);
     }
@@ -145,8 +150,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll 1
     for (int s = 0; s < STAGES - 1; s++) {
       if (more > 0) {
-        copies_a.take<false>(ring + s * STAGE_BYTES, s ? BLOCK_K : first_left);
-        copies_b.take<false>(ring + s * STAGE_BYTES + CopiesA::BYTES, s ? BLOCK_K : first_left);
+        copies_a.take<false, true>(ring + s * STAGE_BYTES, s ? BLOCK_K : first_left);
+        copies_b.take<false, true>(ring + s * STAGE_BYTES + CopiesA::BYTES, s ? BLOCK_K : first_left);
       }
       asked(s ? BLOCK_K : first_left);
     }
@@ -221,8 +226,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 
     const bool whole = !PARTIAL || (begin == 0 && end == run.steps);
     float *const part = PARTIAL ? run.part_of(blockIdx.x, begin > 0) : nullptr;
-    auto keep = [](const float (&v)[4], float *to) { *(float4 *)to = {v[0], v[1], v[2], v[3]}; };
-    if constexpr (WARPS_K == 1) {
+    if constexpr (!GATHERED) {
       const int row = warp_m * ROWS * 4 + lane_m * 4, col = warp_n * COLUMNS * 8 + lane_n * 4;
       auto all = [&](auto store) {
 #pragma unroll
@@ -248,35 +252,44 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         int place = row * BLOCK_N + col;
         kept(place);
         float *const mine = part + place;
-        all([&](const float (&v)[4], int down, int right) { keep(v, mine + (down * BLOCK_N + right)); });
+        all([&](const float (&v)[4], int down, int right) {
+          *(float4 *)(mine + (down * BLOCK_N + right)) = {v[0], v[1], v[2], v[3]};
+        });
       }
     } else {
-      // Warps that share a part of the tile add their sums in shared memory.
-      constexpr int PITCH = BLOCK_N + 4, QUADS = BLOCK_N / 4;
-      __syncthreads();
-      const u32 mine = ring + (((warp_k * BLOCK_M) + warp_m * ROWS * 4 + lane_m * 4) * PITCH + warp_n * COLUMNS * 8 +
+      // Through shared memory, where warps that share a part of the tile add their sums, and from where one text finishes
+      // all results.
+      constexpr int HELD = ROWS * 4 / TURNS; // rows of a warp that are there at a time
+      constexpr int THERE = HELD * WARPS_M, PITCH = BLOCK_N + 4, QUADS = BLOCK_N / 4;
+      const u32 mine = ring + ((warp_k * THERE + warp_m * HELD + lane_m * 4) * PITCH + warp_n * COLUMNS * 8 +
                                lane_n * 4) * 4;
+#pragma unroll 1
+      for (int turn = 0; turn < TURNS; turn++) {
+        __syncthreads();
 #pragma unroll
-      for (int i = 0; i < ROWS; i++)
+        for (int i = 0; i < ROWS; i++)
 #pragma unroll
-        for (int j = 0; j < COLUMNS; j += 4)
-          shared_store16(mine + ((i / 4 * 16 + i % 4) * PITCH + j * 8) * 4, apart[i][j], apart[i][j + 1], apart[i][j + 2],
-                         apart[i][j + 3]);
-      __syncthreads();
-#pragma unroll 2
-      for (int at = threadIdx.x; at < BLOCK_M * QUADS; at += THREADS) {
-        const int row = at / QUADS, col = at % QUADS * 4;
-        float v[4] = {};
+          for (int j = 0; j < COLUMNS; j += 4)
+            if (turn == i / 4 * 16 / HELD)
+              shared_store16(mine + ((i / 4 * 16 % HELD + i % 4) * PITCH + j * 8) * 4, apart[i][j], apart[i][j + 1],
+                             apart[i][j + 2], apart[i][j + 3]);
+        __syncthreads();
+#pragma unroll UNROLLED
+        for (int at = threadIdx.x; at < THERE * QUADS; at += THREADS) {
+          const int there = at / QUADS, col = at % QUADS * 4;
+          const int row = there / HELD * (ROWS * 4) + turn * HELD + there % HELD;
+          float v[4] = {};
 #pragma unroll
-        for (int w = 0; w < WARPS_K; w++) {
-          const float4 more_sums = shared_floats4(ring + ((w * BLOCK_M + row) * PITCH + col) * 4);
-          v[0] += more_sums.x, v[1] += more_sums.y, v[2] += more_sums.z, v[3] += more_sums.w;
+          for (int w = 0; w < WARPS_K; w++) {
+            const float4 more_sums = shared_floats4(ring + ((w * THERE + there) * PITCH + col) * 4);
+            v[0] += more_sums.x, v[1] += more_sums.y, v[2] += more_sums.z, v[3] += more_sums.w;
+          }
+          if (whole)
+            run.finish(v, run.out_base + run.place_of(layer, m0 + row, n0 + col), n0 + col, m0 + row < run.rows,
+                       run.cols - n0 - col);
+          else
+            *(float4 *)(part + row * BLOCK_N + col) = {v[0], v[1], v[2], v[3]};
         }
-        if (whole)
-          run.finish(v, run.out_base + run.place_of(layer, m0 + row, n0 + col), n0 + col,
-                     m0 + row < run.rows, run.cols - n0 - col);
-        else
-          keep(v, part + row * BLOCK_N + col);
       }
     }
     if constexpr (STREAM) {

@@ -5,11 +5,11 @@ struct Results : Run {
   // That is block * all_steps / blocks; with stream-k of two parts, so that no division is of 64 bits.
   TS_MMA_METHOD auto first_step(i64 block) const {
     if constexpr (STREAM)
-      return (int)block * share + (int)((u32)block * (u32)over / (u32)blocks);
+      return (int)block * share + divided((int)block * over, blocks_m, blocks_s);
     else
-      return block * all_steps / blocks;
+      return block * all_steps / (i64)blocks;
   }
-  TS_MMA_METHOD int block_of(i64 step) const { return (int)(((step + 1) * blocks - 1) / all_steps); }
+  TS_MMA_METHOD int block_of(i64 step) const { return (int)(((step + 1) * (i64)blocks - 1) / all_steps); }
   // Where the partial sums of a block's share of a tile lie. A block of stream-k has two such shares at most: that
   // with which it begins, inside of a tile, and that with which it ends.
   TS_MMA_METHOD float *part_of(int block, bool inside) const {
@@ -17,12 +17,13 @@ struct Results : Run {
   }
   // The place of a tile's results; groups of rows of tiles share columns in the L2 cache.
   TS_MMA_METHOD void place(int tile, int &layer, int &m0, int &n0) const {
-    const int tiles = tiles_m * tiles_n;
-    layer = (u32)tile / (u32)tiles, tile -= layer * tiles;
-    const int band = (u32)tile / (u32)(walk * tiles_n), first_m = band * walk;
-    const int band_m = smaller(tiles_m - first_m, walk), in_band = tile - band * walk * tiles_n;
-    const int across = (u32)in_band / (u32)band_m;
-    m0 = (first_m + in_band - across * band_m) * BLOCK_M, n0 = across * BLOCK_N;
+    layer = divided(tile, tiles_m, tiles_s), tile -= layer * tiles;
+    const int nth = divided(tile, band_m, band_s), first_m = nth * walk;
+    const bool last = first_m + walk > rows_of_tiles; // which has fewer rows
+    tile -= nth * band;
+    const int down = last ? last_walk : walk;
+    const int across = divided(tile, last ? last_walk_m : walk_m, last ? last_walk_s : walk_s);
+    m0 = (first_m + tile - across * down) * BLOCK_M, n0 = across * BLOCK_N;
   }
   TS_MMA_METHOD i64 place_of(int layer, int row, int col) const {
     return layer * out_group + (i64)row * out_line + (i64)col * column_step();

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilesmith.problems.epilogue import IDENTITY
 from tilesmith.solvers.cuda.common.dense import Lines, widest
 from tilesmith.solvers.cuda.common.tile import BlockTile
 from tilesmith.solvers.solver import cached_property
@@ -16,6 +17,7 @@ _MAX_SUMS = 128
 _OTHER_REGISTERS = 24  # addresses and counters: what ptxas was seen to manage with
 _LEAST_REGISTERS = 96  # with fewer, narrow copies spilled
 _THREAD = (4, 8, 12, 16)
+_VECTOR = 4  # results that are stored at once from registers
 _LANES_M, _LANES_N = 4, 8
 SUM_THREADS = 256
 
@@ -57,8 +59,20 @@ class FfmaTile(BlockTile):
 
     @cached_property
     def shared_bytes(self) -> int:
-        gathered = self.value["warps_k"] * self.block_m * (self.block_n + 4) * 4 if self.value["warps_k"] > 1 else 0
-        return max(self.value["stages"] * self.stage_bytes, gathered)
+        return max(self.value["stages"] * self.stage_bytes, self._gathered_rows * (self.block_n + 4) * 4)
+
+    @property
+    def fused(self) -> bool:
+        """Whether a result is more than a sum that is scaled."""
+        return self.form.beta != 0.0 or self.form.epilogue != IDENTITY
+
+    @property
+    def _gathered_rows(self) -> int:
+        """Rows of results that are in shared memory at a time: all of them where warps add their sums there, 16 of each
+        warp where a loop finishes them, none where they are stored from registers."""
+        if self.value["warps_k"] > 1:
+            return self.value["warps_k"] * self.block_m
+        return 16 * self.value["warps_m"] if self.fused or self.form.out_vector < _VECTOR else 0
 
     @cached_property
     def tiles_m(self) -> int:

@@ -6,9 +6,10 @@ import math
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.mma import TYPES, divisor, mma_prelude
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
+from tilesmith.problems.epilogue import IDENTITY
 from tilesmith.solvers.cuda.mma.tile import MmaTile
 
 _FOLDER = Path(__file__).parent
@@ -53,6 +54,8 @@ def _source(t: MmaTile, name: str, op: str, tile: str, arguments: tuple[Argument
             "A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "COMPARE": t.compares, "INSIDE": form.inside,
             "LINEAR": form.linear, "PARTIAL": t.split > 1, "EXACT": t.exact, "WIDENED": t.widened,
         }  # fmt: skip
+        if t.exact:
+            flags["FUSED"] = form.beta != 0.0 or form.epilogue != IDENTITY
     dtypes = {"Element": form.dtype, "ElementB": form.b_dtype, "Out": form.out_dtype}
     # A sum, and a value of the epilogue.
     sums = {"Sum": "int", "Value": "i64"} if form.whole else {"Sum": "float", "Value": "float"}
@@ -104,10 +107,6 @@ def _arguments(t: MmaTile) -> tuple[Argument, ...]:
             for axis, value in zip(_AXES, along, strict=True)
         },
     }  # fmt: skip
-    divisors: list[Argument] = []
-    for name, value in named.items():
-        m, s = divisor(value)
-        divisors += [*integers("int", **{name: value}), *integers("u32", **{f"{name}_m": m, f"{name}_s": s})]
     return (
         Argument("a_base", "const Element *", form.a.pointer), Argument("b_base", "const ElementB *", form.b.pointer),
         Argument("out_base", "Out *", out), Argument("bias_base", "const Out *", form.bias or out),
@@ -123,5 +122,5 @@ def _arguments(t: MmaTile) -> tuple[Argument, ...]:
             out_line=form.out.line, out_channel=form.out.channel,
             bias_group=form.cols if form.kind != "gemm" else 0, **steps, **triples,
         ),
-        *divisors,
+        *divisors(**named),
     )  # fmt: skip

@@ -70,7 +70,9 @@
   }
   end_ring();
   constexpr int N = B_BY_K ? 1 : PARTIAL ? 4 : OUT_VECTOR < 4 ? OUT_VECTOR : 4;
-#pragma unroll
+  // Fused results are long: of them the text has one row's, to which the rows below move up.
+  constexpr bool ROLLED = FUSED && !PARTIAL;
+#pragma unroll(ROLLED ? 1 : ROWS)
   for (int i = 0; i < ROWS; i++) {
     const int in_tile = row_of(i), row = m0 + in_tile, place = row_place[in_tile];
 #pragma unroll
@@ -78,12 +80,17 @@
       const int col = n0 + column_of(j);
       float v[N];
 #pragma unroll
-      for (int e = 0; e < N; e++) v[e] = sums[i][j + e];
+      for (int e = 0; e < N; e++) v[e] = sums[ROLLED ? 0 : i][j + e];
       if constexpr (PARTIAL)
         run.store_part(v, layer_part, row, col);
       else if (place != NOWHERE)
         run.finish(v, place, col, group);
     }
+#pragma unroll
+    for (int below = 1; below < ROWS; below++)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++)
+        if (ROLLED) sums[below - 1][j] = sums[below][j];
   }
   repair();
 }

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.mma import TYPES, divisor, mma_prelude
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.problems.geometry import TensorView
@@ -127,17 +127,14 @@ def _arguments(t: NarrowTile) -> tuple[Argument, ...]:
 
 def _sizes(t: NarrowTile) -> tuple[Argument, ...]:
     f, g = t.form, t.form.geometry
-    divisors: list[Argument] = []
-    for name, value in zip(("tiles_h", "tiles_w"), t.across, strict=True):
-        m, s = divisor(value)
-        divisors += [*integers("int", **{name: value}), *integers("u32", **{f"{name}_m": m, f"{name}_s": s})]
+    tiles_h, tiles_w = t.across
     return (
         *integers(
             "int", tiles=t.tiles, blocks=t.blocks, groups=g.groups, channels=f.source.shape[1],
             results=f.result.shape[1], in_h=f.source.shape[3], in_w=f.source.shape[4], out_h=f.result.shape[3],
             out_w=f.result.shape[4], corner_h=f.corner[0], corner_w=f.corner[1],
         ),
-        *divisors, *_steps("in", f.source), *_steps("out", f.result),
+        *divisors(tiles_h=tiles_h, tiles_w=tiles_w), *_steps("in", f.source), *_steps("out", f.result),
         *integers("i64", w_row=g.w.strides[0], w_h=g.w.strides[3], w_w=g.w.strides[4]),
     )  # fmt: skip
 

@@ -46,7 +46,8 @@ typedef Runs<2, TILES, SPREAD_N> RunsN;
 // one lane has of one product; BATCH of them are under way. Lanes of a warp store into banks of their own, and read
 // neighbours in memory: of k, or (BY_COLUMNS) pairs of columns.
 TS_MMA_DEVICE void fill(unsigned char *memory, const Element *b, i64 b_row, i64 b_column) {
-  constexpr int QUADS = STEPS * 4, ALL = QUADS * COLUMNS, EACH = (ALL + WARPS * 32 - 1) / (WARPS * 32), BATCH = 16;
+  constexpr int QUADS = STEPS * 4, ALL = QUADS * COLUMNS, EACH = (ALL + WARPS * 32 - 1) / (WARPS * 32);
+  constexpr int BATCH = EACH < 16 ? EACH : 16;
 #pragma unroll 1
   for (int first = 0; first < EACH; first += BATCH) {
     Element v[BATCH][4];

@@ -1,0 +1,52 @@
+"""What kernels add to packages: those that once added most stay under the limit."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from cuda_chain import H200
+
+from tilesmith.problems.keys import parse_key
+from tilesmith.solvers.solver import parse_config
+from tilesmith.solvers.table import candidates
+from tilesmith.toolchain.build import build_unit
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from kernel_sizes import LIMIT, stored
+
+NHWC = "conv1;{};x={t},NHWC,{};w={t},NHWC,{};y={t},NHWC;stride={};pad={};dil=1x1;groups=1;acc={}"
+FFMA = "warps_k=1 stages=4 split_k=1 stream_k=1 group_m=8"
+FUSED = ";epi=bias+residual+gelu"
+
+
+def gemm(m: int, n: int, k: int, ta: str, tb: str, fused: str = "") -> str:
+    return f"gemm1;m={m};n={n};k={k};batch=1;a=fp32,{ta};b=fp32,{tb};c=fp32;acc=fp32;alpha=1.0;beta=0.0{fused}"
+
+
+CASES = [
+    ("mma_dense", NHWC.format("fwd", "4x360x480x1", "56x9x9x1", "3x3", "4x4", "tf32", t="fp32"),
+     "block_m=128 block_n=64 block_k=32 warps_m=2 warps_n=2 stages=2 split_k=1 group_m=1"),
+    ("mma_dense", NHWC.format("bwd", "64x28x28x256", "256x3x3x256", "2x2", "1x1", "tf32", t="fp32") + FUSED,
+     "block_m=128 block_n=256 block_k=32 warps_m=2 warps_n=4 stages=2 split_k=1 group_m=1"),
+    ("ffma_dense", NHWC.format("bwd", "2x128x128x320", "320x3x3x320", "1x1", "1x1", "fp32", t="fp32") + FUSED,
+     "block_m=128 block_n=64 block_k=32 warps_m=4 warps_n=1 stages=2 split_k=1 group_m=8"),
+    ("first_layer", NHWC.format("fwd", "64x224x224x3", "64x7x7x3", "2x2", "3x3", "fp32", t="fp16"),
+     "tile_w=16 warps=8 parts=2 block_n=64 wgmma=1 blocks_per_sm=1"),
+    ("wgmma_thin@gemm", NHWC.format("fwd", "128x48x32x35", "35x1x1x35", "1x1", "0x0", "fp32", t="fp16"),
+     "warps=16 stage_rows=32 stages=3 blocks_per_sm=1"),
+    ("ffma_gemm", gemm(3302, 3973, 4835, "t", "n"), f"block_m=256 block_n=128 block_k=16 warps_m=4 warps_n=2 {FFMA}"),
+    ("ffma_gemm", gemm(3445, 2544, 1641, "t", "t"), f"block_m=128 block_n=256 block_k=16 warps_m=2 warps_n=4 {FFMA}"),
+    ("ffma_gemm", gemm(771, 4710, 4738, "t", "t", FUSED),
+     f"block_m=96 block_n=128 block_k=16 warps_m=2 warps_n=2 {FFMA}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("solver", "key", "config"), CASES, ids=lambda text: text[:20])
+def test_a_kernel_adds_less_than_10_kb(solver, key, config, tmp_path):
+    candidate = next(c for c in candidates(parse_key(key).canonical, H200) if c.name == solver)
+    path = tmp_path / "unit.cubin"
+    source = candidate.solver.draft(candidate.geometry, parse_config(config), H200).sources[0]
+    build_unit([source], H200, path)
+    assert len(stored(path.read_bytes())) < LIMIT
