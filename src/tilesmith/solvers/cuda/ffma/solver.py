@@ -58,7 +58,7 @@ class FfmaGemmSolver:
     """fp32 operands of any strides, batches, epilogues; fp32 sums of exact products."""
 
     name = "ffma_gemm"
-    revision = 1
+    revision = 2
     features = USUAL | GEMM
     axes = AXES
 

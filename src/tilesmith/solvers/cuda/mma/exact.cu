@@ -70,27 +70,33 @@
   }
   end_ring();
   constexpr int N = B_BY_K ? 1 : PARTIAL ? 4 : OUT_VECTOR < 4 ? OUT_VECTOR : 4;
-  // Fused results are long: of them the text has one row's, to which the rows below move up.
-  constexpr bool ROLLED = FUSED && !PARTIAL;
-#pragma unroll(ROLLED ? 1 : ROWS)
-  for (int i = 0; i < ROWS; i++) {
+  auto finish_row = [&](int i, const float(&row_sums)[COLUMNS]) {
     const int in_tile = row_of(i), row = m0 + in_tile, place = row_place[in_tile];
 #pragma unroll
     for (int j = 0; j < COLUMNS; j += N) {
       const int col = n0 + column_of(j);
       float v[N];
 #pragma unroll
-      for (int e = 0; e < N; e++) v[e] = sums[ROLLED ? 0 : i][j + e];
+      for (int e = 0; e < N; e++) v[e] = row_sums[j + e];
       if constexpr (PARTIAL)
         run.store_part(v, layer_part, row, col);
       else if (place != NOWHERE)
         run.finish(v, place, col, group);
     }
+  };
+  if constexpr (FUSED && !PARTIAL) {
+    // Such results are long: the text has those of one row, to which the rows below move up.
+#pragma unroll 1
+    for (int i = 0; i < ROWS; i++) {
+      finish_row(i, sums[0]);
 #pragma unroll
-    for (int below = 1; below < ROWS; below++)
+      for (int below = 1; below < ROWS; below++)
 #pragma unroll
-      for (int j = 0; j < COLUMNS; j++)
-        if (ROLLED) sums[below - 1][j] = sums[below][j];
+        for (int j = 0; j < COLUMNS; j++) sums[below - 1][j] = sums[below][j];
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) finish_row(i, sums[i]);
   }
   repair();
 }

@@ -62,7 +62,7 @@ _FLOAT_SHAPES = (
 class MmaDenseSolver(Unranked):
     """Every layout without vectors, any channel counts, groups, strides, dilations, epilogues; fp32 sums."""
 
-    revision = 4
+    revision = 5
     features = USUAL | GEMM | WINDOW | {"fwd", "bwd", "wrw", "groups", "acc=int32"}
     axes = AXES
 

@@ -55,7 +55,7 @@ class WgmmaThinSolver(MmaThinSolver):
     """As ``MmaThinSolver``, of results of up to 256 columns, no weights: four warps multiply together (wgmma)."""
 
     name = "wgmma_thin"
-    revision = 1
+    revision = 2
     axes = (
         Axis("warps", (4, 8, 12, 16), "Warps of a block, each with a ring of its own."),
         Axis("stage_rows", (16, 32), "Rows of a stage of a ring."),
