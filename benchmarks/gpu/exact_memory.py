@@ -4,7 +4,7 @@ Between guard bands, a read behind a tensor would be a read of memory that exist
 multiple of 16 that hold a tensor's last element, as every allocator gives whole ones, and nothing behind them.
 
 What memset has filled counts as initialised. So nothing is filled for initcheck but the operands, and a result that the
-kernel reads or leaves gaps in. NOTE: initcheck does not see stores that are bulk copies, through tensor maps or without:
+kernel reads or leaves gaps in. NOTE: initcheck does not see stores by bulk copies, through tensor maps or without them:
 it called results uninitialised whose numbers were right (wgmma_row_groups and wgmma_thin, H200, CUDA 13.0). So all
 memory of such plans is filled.
 """
