@@ -122,7 +122,7 @@ def test_a_compiled_program_leaves_to_pytorch_what_the_backend_leaves(monkeypatc
     monkeypatch.setattr(computed, "may_measure", lambda layer, x: True)  # the operators take linear layers on a GPU
     monkeypatch.setattr(decisions, "decider", lambda device: held)
     rows = torch.randn(256, 512, dtype=torch.bfloat16)
-    narrow = nn.Sequential(nn.Linear(512, 96), nn.GELU()).to(torch.bfloat16).eval()
+    narrow = nn.Sequential(nn.Linear(512, 48), nn.GELU()).to(torch.bfloat16).eval()
     wide = nn.Sequential(nn.Linear(512, 1024), nn.GELU()).to(torch.bfloat16).eval()
     views = {"aten.view.default", "aten.t.default"}
     names = [set(operators(graph_of(tilesmith.optimize(model), rows))) - views for model in (narrow, wide)]
