@@ -4,8 +4,8 @@ python benchmarks/embed.py [--sanitize] [--full LIST...]
 
 The sizes are those of the shared library, code and constants (``size``: text and data). The full library has the
 problems of ``--full`` (default: the lists of benchmarks/problems that a descriptor can say, whose kernels take minutes
-to compile; none: no sizes) for this machine; the selected one has those of one element type and one mode among them,
-without the plain reference.
+to compile; without a list: no sizes) for this machine; the selected one has those of one element type and one mode
+among them, without the plain reference.
 ``--sanitize`` builds the library of 20 problems with AddressSanitizer and UBSan, then with ThreadSanitizer.
 """
 
@@ -110,6 +110,8 @@ def make(folder: Path, words: list[str]) -> tuple[int, int, int]:
         finally:
             sys.stdout.flush()
             os.dup2(kept, 1)
+    if not report.read_text():
+        sys.exit(2)  # it has said why
     found = json.loads(report.read_text())
     text, data = run("size", folder / "lib" / "lib.so").splitlines()[1].split()[:2]
     return found["problems"], found["kernels"], int(text) + int(data)
