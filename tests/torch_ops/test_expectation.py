@@ -50,3 +50,15 @@ def test_what_is_replaced_on_a_gpu_was_measured_faster(name: str) -> None:
     assert len(replaced) > 15
     assert min(replaced) > 0.85
     assert math.exp(sum(map(math.log, replaced)) / len(replaced)) > 1.2
+
+
+def test_fused_products_are_replaced_where_they_were_measured_faster() -> None:
+    target, replaced = parse_target("sm_90a:132:h200"), []
+    for row in json.loads((RESULTS / "gpu_fused_nvidia_h200.json").read_text())["rows"]:
+        signature = parse_key(row["key"])
+        epilogue = signature.epilogue
+        if row["key"].startswith("gemm") and (epilogue.residual or epilogue.activation != "none"):
+            assert expectation(signature, row["fused"]["solver"], target)[0], row["key"]
+            replaced += row["fused"]["ratio"].values()
+    assert len(replaced) > 5
+    assert min(replaced) > 1.2

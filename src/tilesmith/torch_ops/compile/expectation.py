@@ -63,4 +63,4 @@ def _gemm(signature: GemmSignature, target: Target) -> Expected:
     wide = min(sides) >= (_WIDE_FUSED if fused else _WIDE) and signature.n % _FEW == signature.k % _FEW == 0
     if signature.dtype not in _HALVES or not wide:
         return False, f"estimate: products of this type and size ({sides}) are kept for PyTorch"
-    return True, f"estimate: {'fused' if fused else 'wide'} products win on GPUs"  # 1.8; 1.08
+    return True, f"estimate: {'fused' if fused else 'wide'} products win on GPUs"  # 1.7; 1.08
