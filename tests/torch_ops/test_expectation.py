@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tilesmith import GemmSignature
 from tilesmith.problems.keys import parse_key
 from tilesmith.targets.names import parse_target
 from tilesmith.torch_ops.compile.expectation import expectation
@@ -62,3 +63,25 @@ def test_fused_products_are_replaced_where_they_were_measured_faster() -> None:
             replaced += row["fused"]["ratio"].values()
     assert len(replaced) > 5
     assert min(replaced) > 1.2
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_products_on_a_cpu_are_replaced_where_they_were_measured_faster(dtype: str) -> None:
+    held = json.loads((RESULTS / f"products_zen3_{dtype}.json").read_text())
+    target, replaced = parse_target(held["target"]), []
+    for row in held["rows"]:
+        product = GemmSignature(row["m"], row["n"], row["k"], dtype=dtype, trans_b=True).canonical
+        ours, reason = expectation(product, "c_dense", target, True)
+        assert ours or row["ratio"] < 0.95, f"{row['layer']} is left to PyTorch ({reason}): {row['ratio']}"
+        if ours:
+            replaced.append(row["ratio"])
+    assert len(replaced) > 20
+    assert min(replaced) > 0.95
+    assert math.exp(sum(map(math.log, replaced)) / len(replaced)) > 1.1
+
+
+def test_products_whose_filter_is_packed_at_each_call_need_many_rows() -> None:
+    few, many = (GemmSignature(rows, 768, 768, dtype="fp32", trans_b=True).canonical for rows in (197, 784))
+    measured, other = parse_target("x86_64-v3:2:zen3"), parse_target("x86_64-v3:2:generic")
+    assert [expectation(each, "c_dense", measured)[0] for each in (few, many)] == [False, True]
+    assert not expectation(many, "c_dense", other)[0]

@@ -120,7 +120,7 @@ def test_a_compiled_program_leaves_to_pytorch_what_the_backend_leaves(monkeypatc
     held = decider("sm_90a:132:h200")
     monkeypatch.setattr(computed, "decides", lambda x: True)
     monkeypatch.setattr(computed, "may_measure", lambda layer, x: True)  # the operators take linear layers on a GPU
-    monkeypatch.setattr(decisions, "decider", lambda device: held)
+    monkeypatch.setattr(decisions, "decider", lambda device, packed: held)
     rows = torch.randn(256, 512, dtype=torch.bfloat16)
     narrow = nn.Sequential(nn.Linear(512, 48), nn.GELU()).to(torch.bfloat16).eval()
     wide = nn.Sequential(nn.Linear(512, 1024), nn.GELU()).to(torch.bfloat16).eval()

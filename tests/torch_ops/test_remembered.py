@@ -57,7 +57,7 @@ def test_dynamo_takes_the_decision_for_a_layer_as_a_constant():
 
     def chosen(x):
         lies = (tuple(x.shape), x.stride()), ((4, 3), (3, 1))
-        left = is_left_to_pytorch(x.device, x.dtype, *lies, False, False, ("none", 0.01, 0.0, 6.0), ())
+        left = is_left_to_pytorch(x.device, x.dtype, *lies, False, False, ("none", 0.01, 0.0, 6.0), (), True)
         return x + 1 if left else x - 1
 
     x = torch.ones(2, 3)

@@ -15,6 +15,7 @@ from tilesmith.torch_ops.gradients import gradient_calls
 from tilesmith.torch_ops.library import EPILOGUE, SUMS, add_autocast, add_operator
 from tilesmith.torch_ops.recording import LevelFunction, beneath, has_memory, has_tangent, kernels_of, one_level
 from tilesmith.torch_ops.results import conv_shape, conv_strides, require, result_dtype, strides_like
+from tilesmith.torch_ops.undispatched import add_undispatched, lower_undispatched
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _C: Any = torch._C
@@ -33,6 +34,7 @@ def _fake_convolution(
     slope: float = 0.01, low: float = 0.0, high: float = 6.0, frozen: bool = False, acc_dtype: str = "",
     mode: str | None = None, threads: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
+    lower_undispatched()
     Epilogue(activation=activation, slope=slope, low=low, high=high)
     shape = conv_shape(x, w, stride, padding, dilation, transposed, output_padding, groups)
     return x.new_empty_strided(shape, conv_strides(x, w, shape), dtype=result_dtype(x))
@@ -43,6 +45,7 @@ add_operator(
     _convolution, _fake_convolution, _recorded, batched_convolution,
 )  # fmt: skip
 add_autocast("convolution")
+add_undispatched("convolution", _convolution)
 
 
 # --- its gradients ----------------------------------------------------------------------------------------------------

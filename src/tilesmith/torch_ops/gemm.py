@@ -14,6 +14,7 @@ from tilesmith.torch_ops.batching import batched_gemm
 from tilesmith.torch_ops.library import EPILOGUE, SUMS, add_autocast, add_operator
 from tilesmith.torch_ops.recording import LevelFunction, kernels_of
 from tilesmith.torch_ops.results import require, result_dtype
+from tilesmith.torch_ops.undispatched import add_undispatched, lower_undispatched
 
 Optional = torch.Tensor | None
 _gemm, _recorded = kernels_of(GemmArguments)
@@ -24,6 +25,7 @@ def _fake_gemm(
     slope: float = 0.01, low: float = 0.0, high: float = 6.0, frozen: bool = False, acc_dtype: str = "",
     mode: str | None = None, threads: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
+    lower_undispatched()
     Epilogue(activation=activation, slope=slope, low=low, high=high)
     require(a.dim() == b.dim() and a.dim() in (2, 3), lambda: f"a has {a.dim()} axes, b has {b.dim()}")
     require(a.shape[-1] == b.shape[-2], lambda: f"a has k = {a.shape[-1]}, b has k = {b.shape[-2]}")
@@ -35,6 +37,7 @@ add_operator(
     _gemm, _fake_gemm, _recorded, batched_gemm,
 )  # fmt: skip
 add_autocast("gemm")
+add_undispatched("gemm", _gemm)
 
 
 class RecordedProduct(LevelFunction):  # type: ignore[misc]

@@ -54,7 +54,7 @@ def backend(
 
     def compile_(graph: GraphModule, inputs: Sequence[Any], frozen: bool) -> Callable[..., Any]:
         name = name_of(graph, inputs, identity)
-        kept = _still_decided(recall(name), inputs, asked)
+        kept = _still_decided(recall(name), inputs, asked, frozen)
         if kept is not None and (device := _only_device(inputs)) is not None:
             prepare_kernels(signatures_of(kept.lines), device, find_mode())
         own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
@@ -81,14 +81,14 @@ def _passed_by() -> tuple[Line, ...]:
     return (Line("graph", "", False, "PyTorch has compiled it without Tilesmith's pass"),)
 
 
-def _still_decided(kept: Kept | None, inputs: Sequence[Any], options: Options) -> Kept | None:
+def _still_decided(kept: Kept | None, inputs: Sequence[Any], options: Options, frozen: bool) -> Kept | None:
     """The decision of an earlier process, if this process decides the same."""
     if kept is None:
         return None
     device = _only_device(inputs)
     if not kept.lines or device is None:
         return kept
-    decide = Decider(device, options.ours)
+    decide = Decider(device, options.ours, packed=frozen)
     for line in kept.lines:
         if line.problem and decide(partial(parse_key, line.problem)).ours != line.ours:
             return None
@@ -120,7 +120,8 @@ class TilesmithPass(CustomGraphPass):  # type: ignore[misc]
             with alone(self.name, self.options.tune_seconds) as pinned:
                 if self.options.tune_seconds and not pinned:
                     tune_graph(graph, device, self.options.tune_seconds, frozen)
-                rewriter = Rewriter(graph, Decider(device, self.options.ours, pinned), frozen)
+                decide = Decider(device, self.options.ours, pinned, packed=frozen)
+                rewriter = Rewriter(graph, decide, frozen)
                 rewriter.run()
                 self.lines += rewriter.lines
                 keep(self.name, Kept(self.mark, tuple(self.lines)))

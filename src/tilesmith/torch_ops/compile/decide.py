@@ -58,10 +58,13 @@ class Decider:
         device: ``"cpu"`` or ``"cuda:N"``.
         ours: ``"auto"``, ``"always"`` or ``"never"``.
         pinned: Decisions of another process that must hold here, by key of the problem.
+        packed: Whether filters are constants of the graph, so that they are packed once.
     """
 
-    def __init__(self, device: str, ours: str = "auto", pinned: Mapping[str, bool] | None = None) -> None:
-        self.device, self.ours, self.pinned = device, ours, pinned or {}
+    def __init__(
+        self, device: str, ours: str = "auto", pinned: Mapping[str, bool] | None = None, *, packed: bool = False
+    ) -> None:
+        self.device, self.ours, self.pinned, self.packed = device, ours, pinned or {}, packed
         self.target: Target = target_of(None, None, device)
         self.mode = find_mode()
         self.raced = self.target.family == "cuda" and takes_part(None)
@@ -122,4 +125,4 @@ class Decider:
             return said(raced[0] <= raced[1], f"measured: {raced[0]:.1f} us, PyTorch {raced[1]:.1f} us")
         if self.mode == "strict" and not measured and not packed:
             return said(False, "strict mode, and neither a database nor a package holds it")
-        return said(*expectation(signature, choice.solver, self.target))
+        return said(*expectation(signature, choice.solver, self.target, self.packed))

@@ -149,7 +149,7 @@ def multiplied(
     """
     if not _is_taken(layer, x, w, b, residual) or x.dim() < 2 or x.shape[-1] != w.shape[1]:
         return None
-    if x.device.type != "cuda" and not may_measure(layer, x):
+    if x.device.type != "cuda" and not may_measure(layer, x) and not _is_compiled(layer, x, w, b, residual):
         if quick is not None and residual is None and type(w) in PLAIN_TYPES and not torch_watches():
             quick.learn(None if torch.is_grad_enabled() else _left, w, b, None, options, recorded=_left)
         return None
@@ -161,6 +161,11 @@ def multiplied(
     call = _Product(epilogue, not layer.training)
     y = _computed(call, layer, (rows, w, b, added), (x, w, b, residual), quick, options)
     return None if y is None else y.reshape(shape)
+
+
+def _is_compiled(layer: Any, *tensors: Optional) -> bool:
+    """Whether a linear layer on a CPU becomes a part of a compiled program in which its filter is packed once."""
+    return is_dynamo_compiling() and not is_exporting() and not layer.training and not records_gradients(*tensors)
 
 
 def _left(x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> torch.Tensor:
@@ -289,11 +294,15 @@ _LASTING = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 def _is_left(call: _Convolution | _Product, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> bool:
     """Whether a compiled program has PyTorch's kernel for the call, by the rule for layers that run eagerly."""
-    if not decides(x) or not all(map(torch.fx.experimental.symbolic_shapes.has_static_value, x.shape)):
+    on_cpu = isinstance(call, _Product) and x.is_cpu  # convolutions on CPUs are ours
+    if not on_cpu and not decides(x):
         return False
+    if not all(map(torch.fx.experimental.symbolic_shapes.has_static_value, x.shape)):
+        return on_cpu
     x_lies, w_lies = (tuple(x.shape), x.stride()), (tuple(w.shape), w.stride())
     numbers = activation_arguments(call.epilogue)
-    return is_left_to_pytorch(x.device, x.dtype, x_lies, w_lies, b is not None, z is not None, numbers, call.shape)
+    given = b is not None, z is not None
+    return is_left_to_pytorch(x.device, x.dtype, x_lies, w_lies, *given, numbers, call.shape, call.frozen)
 
 
 def _named(call: _Convolution | _Product) -> Any:

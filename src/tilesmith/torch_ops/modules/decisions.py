@@ -1,4 +1,4 @@
-"""What of an optimized model is left to PyTorch on a GPU, where nothing is measured while a model runs.
+"""What of an optimized model is left to PyTorch where nothing is measured: on a GPU, and in a compiled program.
 
 One rule for layers and for compiled graphs: ``compile.decide``. It decides about a layer's own problem, and about the
 gradient of its input, of its filter and of its bias, each for itself.
@@ -29,7 +29,7 @@ from tilesmith.torch_ops.results import conv_shape, conv_strides
 Optional = torch.Tensor | None
 _Lies = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
 _LIMIT = 4096
-_deciders: dict[str, Decider] = {}
+_deciders: dict[tuple[str, bool], Decider] = {}
 _known: dict[Hashable, Decision] = {}
 _of_layers: WeakKeyDictionary[Any, dict[Hashable, Decision]] = WeakKeyDictionary()
 
@@ -87,7 +87,7 @@ def _gemm_signature(rows: torch.Tensor, w: torch.Tensor, epilogue: Epilogue) -> 
 
 def is_left_to_pytorch(
     device: torch.device, dtype: torch.dtype, x: _Lies, w: _Lies, bias: bool, residual: bool,
-    activation: tuple[Any, ...], shape: tuple[Any, ...],
+    activation: tuple[Any, ...], shape: tuple[Any, ...], packed: bool,
 ) -> bool:  # fmt: skip
     """Whether PyTorch's kernel runs a layer of a compiled program. The compiler takes the answer for a constant.
 
@@ -96,13 +96,14 @@ def is_left_to_pytorch(
         w: Those of the filter.
         activation: As ``activation_arguments`` gives it.
         shape: As in ``ConvArguments`` for a convolution; empty for a linear layer.
+        packed: Whether the filter is packed once.
     """
     image, filter_ = (torch.empty_strided(*each, dtype=dtype, device="meta") for each in (x, w))
     epilogue = Epilogue(bias, activation[0], residual, *activation[1:])
     make: Callable[[], Signature] = partial(_gemm_signature, image, filter_, epilogue)
     if shape:
         make = partial(_conv_signature, image, filter_, epilogue, shape)
-    return not decider(str(device))(make).ours
+    return not decider(str(device), packed)(make).ours
 
 
 # What ``torch.compiler.assume_constant_result`` does. NOTE: it imports the whole of Dynamo, a second of each program.
@@ -121,11 +122,11 @@ def _decided(layer: Any, key: Hashable, x: torch.Tensor, make: Callable[[], Sign
     return found
 
 
-def decider(device: str) -> Decider:
-    """The decisions for a device."""
-    found = _deciders.get(device)
+def decider(device: str, packed: bool = False) -> Decider:
+    """The decisions for a device, of kernels that pack their filter once or at each call."""
+    found = _deciders.get((device, packed))
     if found is None:
-        found = _deciders[device] = Decider(device)
+        found = _deciders[device, packed] = Decider(device, packed=packed)
     return found
 
 
