@@ -205,6 +205,8 @@ static void emulated_together() {
 TS_DEVICE void ts_product_fence() { emulated_together(); }
 TS_DEVICE void ts_product_commit() {}
 template <int N> TS_DEVICE void ts_product_wait() { emulated_together(); }
+template <typename Sums> TS_DEVICE void ts_sums_begin(Sums &) {}
+template <typename Sums> TS_DEVICE void ts_sums_ready(Sums &) {}
 TS_DEVICE constexpr ts_u64 ts_descriptor(ts_u32 leading, ts_u32 stride, ts_u32 swizzle) {
   return (ts_u64)(swizzle == 128 ? 1 : swizzle == 64 ? 2 : 3) << 62 | (ts_u64)(stride >> 4) << 32 | (ts_u64)(leading >> 4) << 16;
 }

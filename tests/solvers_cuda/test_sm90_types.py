@@ -151,3 +151,20 @@ def test_kernels_compile_without_spills(tmp_path):
     found = build_unit(list(sources.values()), H200, tmp_path / "unit.cubin")
     assert [(r.symbol, r.spill_store_bytes) for r in found if r.spill_store_bytes or r.stack_bytes] == []
     assert [r.warnings for r in found if any("C75" in w for w in r.warnings)] == []
+
+
+@pytest.mark.parametrize("mode", ["fwd", "bwd"])
+@pytest.mark.parametrize("epilogue", [Epilogue(bias=True, residual=True), Epilogue(bias=True, activation="gelu")])
+def test_sums_of_fp32_results_stay_in_their_registers(mode, epilogue, tmp_path):
+    """The compiler carried them through the loop as words, and half of the results were wrong; it is refused now."""
+    types = {"dtype": "fp32", "acc_dtype": "tf32", "epilogue": epilogue}
+    signature = ConvSignature((1, 64, 64, 256), (256, 1, 1, 256), mode=mode, shared_layout="NHWC", **types).canonical
+    gemm = next(c for c in candidates(signature, H200) if c.name == "wgmma_gemm@gemm")
+    config = gemm.solver.default_config(gemm.geometry, H200)
+    for products_m, block_n in ((2, 128), (2, 64), (1, 144)):
+        config = config.replace(
+            warpgroups=2, products_m=products_m, block_n=block_n, block_k=32, stages=0, pingpong=1, cluster_k=1,
+            split_k=1, swap_mn=1,
+        )  # fmt: skip
+        draft = gemm.solver.draft(gemm.geometry, config, H200)
+        build_unit(list(draft.sources), H200, tmp_path / "unit.cubin")

@@ -102,3 +102,26 @@ def test_too_old_and_missing_are_one_line(monkeypatch):
     with pytest.raises(NoCompilerError, match="no NVRTC.*pip install nvidia-cuda-nvrtc"):
         find_nvrtc()
     nvrtc_module._find.cache_clear()
+
+
+MOVED = """extern "C" __global__ void ts_moved(float *y, unsigned long long a, unsigned long long b, int n) {
+  float s[4] = {y[0], y[1], y[2], y[3]};
+  for (int i = 0; i < n; i++) {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    for (int j = 0; j < 2; j++)
+      asm volatile("wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 {%0, %1, %2, %3}, %4, %5, 1, 1, 1;"
+                   : "+f"(s[0]), "+f"(s[1]), "+f"(s[2]), "+f"(s[3]) : "l"(a + i + j), "l"(b));
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    WAIT
+    for (int j = 0; j < 4; j++) y[threadIdx.x + i * 512 + j * 128] = s[j];
+  }
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+"""
+
+
+def test_sums_that_are_read_while_products_write_them_are_refused(tmp_path):
+    waits = Source("cuda", "ts_moved", "", MOVED.replace("WAIT", 'asm volatile("wgmma.wait_group.sync.aligned 0;");'))
+    build_unit([waits], H200, tmp_path / "waits.cubin")
+    with pytest.raises(CompileError, match="registers are moved while asynchronous products write them"):
+        build_unit([replace(waits, text=MOVED.replace("WAIT", ""))], H200, tmp_path / "moved.cubin")

@@ -2,7 +2,8 @@
 
 It imports the standard library alone, so that it starts in milliseconds; several run side by side, and one that
 crashes costs one unit. The cubin, or PTX where the flags name a virtual architecture, is written to OUTPUT, the
-compiler's log to stdout; the exit status is 1 when the compiler refused the text.
+compiler's log to stdout; the exit status is 1 when the compiler refused the text, or says that it had to move registers
+that asynchronous products write: numbers of such kernels have been wrong.
 """
 
 import ctypes
@@ -10,6 +11,9 @@ import glob
 import os
 import sys
 from collections.abc import Callable
+
+# ptxas says that it has injected a wait or an arrival of a warpgroup "to allow use of registers".
+_MOVED = (b"(C7517)", b"(C7519)")
 
 
 def main(library: str, output: str, flags: list[str], text: bytes) -> int:
@@ -29,6 +33,9 @@ def main(library: str, output: str, flags: list[str], text: bytes) -> int:
     sys.stdout.buffer.write(log + b"\n")
     if result:
         print(f"error: {nvrtc.nvrtcGetErrorString(result).decode()}")
+        return 1
+    if any(code in log for code in _MOVED):
+        print("error: registers are moved while asynchronous products write them")
         return 1
     if any(flag.startswith("--gpu-architecture=compute_") for flag in flags):
         code = _read(nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX, program)  # text that ends with a NUL

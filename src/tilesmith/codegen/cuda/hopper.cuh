@@ -162,6 +162,33 @@ TS_DEVICE void ts_product_commit() { asm volatile("wgmma.commit_group.sync.align
 template <int N> TS_DEVICE void ts_product_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
+// Before the first product and behind the last wait: between them, sums stay in the registers that products write. The
+// compiler does not know that products run on. NOTE: sums of fp32 results, which leave as words, it has carried through
+// the loop as words, copied while products were under way.
+template <int N> TS_DEVICE void ts_sums_begin(float (&sums)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "=f"(sums[i]));
+}
+template <int N> TS_DEVICE void ts_sums_begin(int (&sums)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "=r"(sums[i]));
+}
+template <typename Sum, int M, int N> TS_DEVICE void ts_sums_begin(Sum (&sums)[M][N]) {
+#pragma unroll
+  for (int m = 0; m < M; m++) ts_sums_begin(sums[m]);
+}
+template <int N> TS_DEVICE void ts_sums_ready(float (&sums)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(sums[i]));
+}
+template <int N> TS_DEVICE void ts_sums_ready(int (&sums)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+r"(sums[i]));
+}
+template <typename Sum, int M, int N> TS_DEVICE void ts_sums_ready(Sum (&sums)[M][N]) {
+#pragma unroll
+  for (int m = 0; m < M; m++) ts_sums_ready(sums[m]);
+}
 // Matrix descriptor: address, leading and stride byte offsets (all over 16), and the swizzle's code.
 TS_DEVICE constexpr ts_u64 ts_descriptor(ts_u32 leading, ts_u32 stride, ts_u32 swizzle) {
   return (ts_u64)(swizzle == 128 ? 1 : swizzle == 64 ? 2 : 3) << 62 | (ts_u64)(stride >> 4) << 32 |

@@ -208,6 +208,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
         load_tile(buffer, &TS_RESIDUAL_MAP, arrived(wg), run, x, channel);
       }
       float sums[BLOCK_N / 2];
+      ts_sums_begin(sums);
       if (PINGPONG) ts_named_sync(8 + wg, 256);
       ts_u32 slot_before = 0, stage_before = 0;
       for (int block = 0; block < BLOCKS; block++) {
@@ -244,6 +245,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       }
       if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
       ts_product_wait<0>();
+      ts_sums_ready(sums);
       if (thread == 0) {
         if (!RESIDENT) ts_arrive(filter_empty(stage_before));
         ts_arrive(window_empty(slot_before));

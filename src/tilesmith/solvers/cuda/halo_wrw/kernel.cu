@@ -108,6 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
     constexpr ts_u64 B_LAYOUT = ts_descriptor(GROUP_STEP * SPAN, 8 * SPAN, SPAN);
     constexpr ts_u64 A_NEXT = DY_SPAN, B_NEXT = SPAN; // the next 16 pixels, in units of 16 bytes
     float sums[LINES_EACH][COLUMNS / 2];
+    ts_sums_begin(sums);
     ts_u32 stage = 0, phase = 0, before = 0, line[LINES_EACH];
     ts_wait_previous();
 #pragma unroll
@@ -138,6 +139,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
     }
     if (PARTIAL) ts_launch_next(); // the sum of the slices waits for this kernel's end by itself
     ts_product_wait<0>();
+    ts_sums_ready(sums);
     float *const to = run.partial + ((ts_i64)((blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * BLOCK_QUADS + wg * LINES_EACH * QUADS * 128 + thread) * 4;
     bool nan = false;
 #pragma unroll

@@ -117,6 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       }
       const Work w = work_at(run, table, t);
       float sums[MI][BLOCK_ROWS / 2];
+      ts_sums_begin(sums);
       // NOTE: mbarriers know two phases only: without an order, a warpgroup that skips a whole turn of the ring
       // meets a stale phase.
       if (PINGPONG) ts_named_sync(8 + wg, 256);
@@ -141,6 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       }
       if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
       ts_product_wait<0>();
+      ts_sums_ready(sums);
       if (thread == 0) ts_arrive(empty(before));
 
       const int of_lane = (lane & 7) + (lane >> 4) * 8, half = warp * 2 + (lane >> 3 & 1);

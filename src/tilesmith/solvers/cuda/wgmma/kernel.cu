@@ -65,6 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         }
       }
       Sum sums[MI][BLOCK_N / 2];
+      ts_sums_begin(sums);
       if (PROMOTED)
         for (int i = 0; i < MI * BLOCK_N / 2; i++) sums[i / (BLOCK_N / 2)][i % (BLOCK_N / 2)] = 0;
       // NOTE: mbarriers know two phases only: without an order, a warpgroup that skips a whole turn of the ring
@@ -79,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           // NOTE: the tensor cores add products of bytes with 13 bits of fraction. Sums of 128 products at most are added
           // to fp32 ones, while the other warpgroups multiply.
           Sum few[PRODUCT_N / 2];
+          ts_sums_begin(few);
 #pragma unroll
           for (int i = 0; i < PARTS * MI * PIECES; i++) {
             const int part = i / (MI * PIECES), m = i / PIECES % MI, piece = i % PIECES;
@@ -100,6 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                 of_columns[j] = factor_at(behind, COLUMNS_SHARE > 1 ? first + j : first + j / 2 * 8 + (lane & 3) * 2 + j % 2);
             }
             ts_product_wait<0>();
+            ts_sums_ready(few);
             if (i == PARTS * MI * PIECES - 1) release(empty(stage), thread);
             Sum *to = sums[m] + piece * (PRODUCT_N / 2);
             if (BLOCKWISE) {
@@ -131,6 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             }
             ts_product_commit();
             ts_product_wait<0>();
+            ts_sums_ready(sums);
           }
           ts_named_sync(2 + wg, 128); // until all warps have read
           release(empty(stage), thread);
@@ -159,6 +163,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
       if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
       if (!PROMOTED && !READ_BY_LANES) {
         ts_product_wait<0>();
+        ts_sums_ready(sums);
         release(empty(before), thread);
       }
 
