@@ -6,10 +6,13 @@ multiple of 16 that hold a tensor's last element, as every allocator gives whole
 What memset has filled counts as initialised. So nothing is filled for initcheck but the operands, and a result that the
 kernel reads or leaves gaps in. NOTE: initcheck does not see stores by bulk copies, through tensor maps or without them:
 it called results uninitialised whose numbers were right (wgmma_row_groups and wgmma_thin, H200, CUDA 13.0). So all
-memory of such plans is filled.
+memory of plans with such stores is filled.
 """
 
 from __future__ import annotations
+
+import struct
+from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +20,6 @@ from tilesmith.measure.accuracy import Accuracy, check
 from tilesmith.measure.arrays import GuardedArray, guarded_operands, guarded_result
 from tilesmith.measure.device_arrays import DevicePlan
 from tilesmith.measure.oracle import oracle
-from tilesmith.plan.records import Launch, Plan, TensorMap
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.gemm import GemmSignature
@@ -26,6 +28,8 @@ from tilesmith.runtime.device import DeviceMemory, Stream, device
 from tilesmith.runtime.executable import Executable
 
 PIECE = 16  # bytes
+_MACHINE, _EXECUTABLE, _INSTRUCTION = 190, 4, 16  # of an ELF file: NVIDIA's; of a section's flags; bytes
+_COMMIT = 0x9B7  # UTMACMDFLUSH: cp.async.bulk.commit_group (sm_90a; nvdisasm 13.0)
 
 
 def one_call(signature: Signature, values: tuple[np.ndarray, ...], executable: Executable, fresh: bool) -> Accuracy:
@@ -35,7 +39,7 @@ def one_call(signature: Signature, values: tuple[np.ndarray, ...], executable: E
     operands, result = guarded_operands(signature, values), guarded_result(signature, values)
     slots = arguments(signature)
     slot = slots[-1]
-    fresh = fresh and not has_bulk_stores(executable.plan)
+    fresh = fresh and not has_bulk_stores(executable)
     memories = [DeviceMemory(place, -(-each.nbytes // PIECE) * PIECE) for each in slots]
     for memory in memories[: len(operands)]:
         memory.fill(0xFF)
@@ -58,12 +62,23 @@ def one_call(signature: Signature, values: tuple[np.ndarray, ...], executable: E
     return verdict if not outside else Accuracy(False, 0.0, 0.0, (), f"wrote outside the result: {outside}")
 
 
-def has_bulk_stores(plan: Plan) -> bool:
-    """Whether a kernel may store so: all that have tensor maps, and one family without."""
-    if plan.solver.startswith("wgmma_thin"):
-        return True
-    launches = [step for step in (*plan.prepare, *plan.run) if isinstance(step, Launch)]
-    return any(isinstance(parameter, TensorMap) for launch in launches for parameter in launch.parameters)
+def has_bulk_stores(executable: Executable) -> bool:
+    """Whether a kernel of the plan stores so: its machine code ends a group of such stores, which nothing else does."""
+    return any(_COMMIT in opcodes(Path(file).read_bytes()) for file in executable.files)
+
+
+def opcodes(image: bytes) -> set[int]:
+    """Of a cubin's instructions; none of what is no ELF file of a GPU."""
+    if image[:4] != b"\x7fELF" or struct.unpack_from("<H", image, 18)[0] != _MACHINE:
+        return set()
+    (table,), (size, count) = struct.unpack_from("<Q", image, 40), struct.unpack_from("<HH", image, 58)
+    sections = (struct.unpack_from("<IIQQQQ", image, table + index * size) for index in range(count))
+    texts = ((at, length) for _, kind, flags, _, at, length in sections if kind == 1 and flags & _EXECUTABLE)
+    return {
+        int.from_bytes(image[place : place + 2], "little") & 0xFFF
+        for at, length in texts
+        for place in range(at, at + length, _INSTRUCTION)
+    }
 
 
 def _bytes(tensor: GuardedArray, nbytes: int) -> np.ndarray:

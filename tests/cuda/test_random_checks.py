@@ -162,6 +162,32 @@ def test_a_watched_call_has_memory_of_the_exact_size(fresh, emulating, monkeypat
     assert sizes == [2 * 2 * 6 * 7 * 8, 2 * 5 * 9 * 8, 2 * 2 * 3 * 4 * 5]  # all of them multiples of 16
 
 
+BULK = 0x9B7
+ROWS = GemmSignature(5003, 127, 71, dtype="bf16", trans_b=True)  # the rows of its result are in no tensor map
+
+
+@pytest.mark.parametrize(
+    ("solver", "signature", "stores"),
+    [
+        ("wgmma_gemm", GemmSignature(512, 256, 64, dtype="bf16", trans_b=True), True),
+        (
+            "wgmma_gemm",
+            GemmSignature(512, 250, 64, dtype="bf16", trans_b=True, beta=1.0),
+            False,
+        ),  # maps for loads alone
+        ("wgmma_thin", ROWS, True),
+        ("mma_dense", ROWS, False),
+    ],
+)
+def test_bulk_stores_are_seen_in_machine_code(solver, signature, stores):
+    candidate = next(each for each in accepted(signature.canonical, H200) if each.name == solver)
+    config = candidate.solver.default_config(candidate.geometry, H200)
+    source = candidate.solver.draft(candidate.geometry, config, H200).sources[0]
+    found = exact_memory.opcodes(CACHE.get_or_build(source, H200).path.read_bytes())
+    assert found
+    assert (BULK in found) == stores
+
+
 def test_counts_by_family():
     row = {"part": "random", "ok": True, "checks": 4, "replayed": True, "solver": "s", "family": "dense"}
     rows = [
