@@ -414,12 +414,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     // The copying thread makes the barriers itself and waits for nobody: the first copies are under way before the
     // other warps are.
     const bool copies = threadIdx.x == WARPGROUPS * 128;
+    constexpr int READERS = PINGPONG ? 1 : WARPGROUPS, PEERS = CAST_M - 1 + CAST_N - 1;
+    constexpr int RELEASES = (BLOCKWISE ? READERS * 4 : READERS) + READERS * PEERS;
     if (copies) {
-      constexpr int READERS = PINGPONG ? 1 : WARPGROUPS, OWN_READERS = BLOCKWISE ? READERS * 4 : READERS;
-      for (int i = 0; i < STAGES; i++)
-        ts_barrier_init(full(i), 1 + FACTOR_THREADS), ts_barrier_init(empty(i), OWN_READERS + READERS * (CAST_M - 1 + CAST_N - 1));
+      for (int i = 0; i < STAGES; i++) {
+        ts_barrier_init(full(i), 1 + FACTOR_THREADS);
+        if (!ONCE) ts_barrier_init(empty(i), RELEASES);
+      }
       if (SPLIT > 1) ts_barrier_init(received, 1);
-      if (STAGED)
+      if (STAGED && !ONCE)
         for (int i = 0; i < WARPS; i++) ts_barrier_init(received + 8 + 8 * i, 1);
       ts_barrier_init_done();
       if (SPLIT > 1) {
@@ -427,6 +430,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         ts_expect(received, (left < 0 ? 0 : left < SHARE ? left : SHARE) * 512 * (SPLIT - 1));
       }
     } else if (thread == 32) {
+      if (ONCE) { // what the first copies do not need
+        for (int i = 0; i < STAGES; i++) ts_barrier_init(empty(i), RELEASES);
+        for (int i = 0; STAGED && i < WARPS; i++) ts_barrier_init(received + 8 + 8 * i, 1);
+        ts_barrier_init_done();
+      }
       if (STORE == MAPPED) ts_map_prefetch(&map_c);
       if (KIND != GEMM) ts_touch(tap_offset[0] + tap_filter[0] + (LAYERED ? layer_order[0] + phase_first[0] : 0));
     } else if (thread == 64) { // what the copying thread reads next
@@ -454,6 +462,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
       }
       __syncwarp();
       ts_registers_shrink<COPY_REGISTERS>();
+      if (warp < 2) ts_named_sync(14, 64); // until all barriers are there
       if (warp == 0 && elected()) {
         const Work w = work_at(run, 0, rank);
         ts_u32 stage = FIRST % STAGES, phase = FIRST / STAGES;
