@@ -218,8 +218,15 @@ TS_DEVICE void ts_store_wait() {}
 TS_DEVICE void ts_async_fence() {}
 TS_DEVICE void ts_launch_next() {}
 TS_DEVICE void ts_wait_previous() {}
-template <int N> TS_DEVICE void ts_registers_shrink() {}
-template <int N> TS_DEVICE void ts_registers_grow() {}
+/* Registers of a block: those that grow wait for what others have given. */
+static int emulated_free[EMULATED_CLUSTER];
+static int emulated_registers() { return (int)(65536 / emulated_in_block & ~7u); }
+template <int N> TS_DEVICE void ts_registers_shrink() { emulated_free[emulated_rank()] += emulated_registers() - N; }
+template <int N> TS_DEVICE void ts_registers_grow() {
+  const int more = N - emulated_registers();
+  while (emulated_free[emulated_rank()] < more) emulated_wait();
+  emulated_free[emulated_rank()] -= more;
+}
 /* The warps of a warpgroup multiply together. */
 static struct { unsigned arrived, generation; } emulated_all_groups[EMULATED_CLUSTER][8];
 #define emulated_groups emulated_all_groups[emulated_rank()]
@@ -305,6 +312,7 @@ static void emulated_begin() {
   memset(emulated_all_groups, 0, sizeof emulated_all_groups);
   memset(emulated_count, 0, sizeof emulated_count);
   memset(emulated_all_shared, 0xff, sizeof emulated_all_shared);
+  memset(emulated_free, 0, sizeof emulated_free);
   emulated_cluster_arrived = 0;
 }
 static float2 make_float2(float a, float b) { return {a, b}; }

@@ -17,8 +17,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
 
   if (wg < WARPGROUPS) {
     ts_named_sync(15, THREADS);
-    ts_registers_grow<PRODUCT_REGISTERS>();
+    // Before these warps wait for registers: copying warps may give theirs only after the cluster's barrier.
     if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
+    ts_registers_grow<PRODUCT_REGISTERS>();
     if (CAST > 1) ts_cluster_wait();
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(A_SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 B_LAYOUT =
