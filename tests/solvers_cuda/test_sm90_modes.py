@@ -281,20 +281,30 @@ def test_blocks_with_one_tile_are_told_nothing_about_the_walk():
     assert taken is not None
     assert not re.search(r"\b(total|tiles_m|tiles_n|by_\w+)\b", taken[1])
     assert re.search(r"\bsteps\b", taken[1])
-    for other, values in ((gemm(896, 1152, 1280), {"group_m": 2}), (gemm(640, 1024, 3200), {})):
+    for other, values in ((gemm(896, 1152, 1280), {"group_m": 2}), (gemm(640, 1024, 1536), {})):
         assert SOLVER.draft(other, config(**values), H200).sources == draft.sources
+    long = [SOLVER.draft(gemm(m, 1024, k), config(), H200).sources for m, k in ((640, 3200), (1024, 4096))]
+    assert long[0] == long[1]
     assert SOLVER.draft(gemm(2048, 2048, 640), config(), H200).sources != draft.sources
     assert number(SOLVER.draft(gemm(1024, 1024, 64), config(), H200), "FIRST") == 1  # of two stages
 
 
-def test_calls_in_a_row_stand_side_by_side_where_an_sm_has_room_for_two():
+def test_the_next_kernel_begins_after_the_first_copies_of_short_sums_alone():
     def early(problem, **values):
         return "EARLY = true" in SOLVER.draft(problem, config(**values), H200).sources[0].text
 
-    small = {"warpgroups": 1, "block_n": 32}
-    assert early(gemm(512, 512, 512), blocks_per_sm=2, **small)
-    assert not early(gemm(512, 512, 512), **small)
-    assert not early(gemm(1024, 512, 512), blocks_per_sm=2, **small)  # 256 tiles: two calls do not fit
+    assert early(gemm(1024, 1024, 1536))
+    assert not early(gemm(1024, 1024, 1544))
+    assert not early(gemm(2048, 2048, 512))  # blocks with several tiles
+    assert not early(gemm(1024, 1024, 512), cluster_m=2)
+
+
+def test_the_untuned_choice_has_one_block_an_sm():
+    """Blocks of two calls beside one another on an SM were slower in rows."""
+    small = gemm(512, 256, 640), gemm(512, 384, 256), gemm(512, 512, 512)
+    for problem in (*small, gemm(1000, 2000, 3000, trans_b=True)):
+        chosen = SOLVER.default_config(problem, H200)
+        assert (chosen["blocks_per_sm"], chosen["cluster_m"] <= 2) == (1, True)
 
 
 def test_squares_of_blocks_bring_half_of_their_rows_and_columns_each():

@@ -35,11 +35,7 @@ AXES = (
     Axis("group_m", (1, 2, 4, 8, 16), "Rows of tiles that are walked together."),
     Axis("taps_inner", (0, 1), "1: the taps of a block of channels follow one another, 0: the channels of a tap do."),
     Axis("swap_mn", (0, 1), "1: rows and columns are exchanged."),
-    Axis(
-        "blocks_per_sm",
-        (1, 2),
-        "Blocks that share an SM; of products with one tile a block, those of two calls in a row.",
-    ),
+    Axis("blocks_per_sm", (1, 2), "Blocks that share an SM."),
     Axis("mix_layers", (0, 1), "1: the layers of backward data are computed side by side, 0: one after the other."),
     Axis("store_buffers", (2, 4), "Stores that a warp has under way."),
     Axis("slab_n", (64, 32), "Contiguous columns that a copy of backward weights brings."),
@@ -154,7 +150,8 @@ class Space:
             yield full
         if 1 in axes["resident"] and t.tiles > t.slots:
             yield changed(t, resident=1)
-        yield from (changed(t, cluster_m=blocks) for blocks in axes["cluster_m"][1:])
+        if 2 in axes["cluster_m"]:
+            yield changed(t, cluster_m=2)
         for split in (1,) if t.pingpong else axes["cluster_k"]:
             if split > 1 and t.tiles * split <= t.slots:
                 yield changed(t, cluster_k=split)
