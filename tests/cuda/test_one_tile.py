@@ -27,11 +27,11 @@ def gemm(m, n, k, dtype="bf16", **more):
     return GemmSignature(m, n, k, dtype=dtype, **more)
 
 
-# Sums shorter and longer than the ring, tails of rows, columns and k; rows of tiles that a group divides, and not.
+# Sums shorter and longer than the ring, tails of rows, columns and k; groups of some rows of tiles, and of all.
 ONCE = [
     (gemm(256, 192, 200, trans_b=True), {}),
     (gemm(250, 136, 72, "fp16"), {"block_k": 128, "group_m": 2}),
-    (gemm(190, 72, 520, trans_a=True, lda=192, epilogue=FULL), {"block_n": 32, "stages": 3, "group_m": 2}),
+    (gemm(190, 72, 520, trans_a=True, lda=192, epilogue=FULL), {"block_n": 32, "stages": 3, "group_m": 4}),
     (gemm(256, 264, 330, trans_b=True, ldb=336, lda=336), {"warpgroups": 2, "block_n": 88, "store_buffers": 4}),
     (gemm(72, 250, 128, trans_b=True, ldc=251), {"swap_mn": 1, "block_n": 24}),
     (gemm(333, 65, 136, alpha=0.5, trans_b=True), {"warpgroups": 2, "block_n": 72, "stages": 3}),

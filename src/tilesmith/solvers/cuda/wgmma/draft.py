@@ -150,7 +150,7 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
     form, placed, v = t.form, t.form.placed, t.value
     out, sums = f"{TYPES[form.out_dtype]} *", "int *" if form.dtype == "int8" else "float *"
     window = next((x for x in (form.a, form.b) if isinstance(x, Window)), _NO_WINDOW)
-    group, slices = t.walked, v["split_k"]
+    group, slices = v["group_m"], v["split_k"]
     axes = along(
         "whd", corner=three(window.corner, 0), base=three(window.base, 1), step=three(window.step, 1),
         in_size=three(window.dims[1:-1], 1), out_size=placed.sizes, phases=placed.phases,

@@ -150,8 +150,7 @@ class Space:
             yield full
         if 1 in axes["resident"] and t.tiles > t.slots:
             yield changed(t, resident=1)
-        if 2 in axes["cluster_m"]:
-            yield changed(t, cluster_m=2)
+        yield from (changed(t, cluster_m=blocks) for blocks in axes["cluster_m"][1:])
         for split in (1,) if t.pingpong else axes["cluster_k"]:
             if split > 1 and t.tiles * split <= t.slots:
                 yield changed(t, cluster_k=split)
