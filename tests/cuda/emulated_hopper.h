@@ -23,9 +23,11 @@ struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
 struct int4 { int x, y, z, w; };
 struct int2 { int x, y; };
-static unsigned char emulated_shared[1 << 18] __attribute__((aligned(1024)));
+enum { EMULATED_SHARED = 1 << 18 };
+static unsigned char emulated_all_shared[EMULATED_CLUSTER][EMULATED_SHARED] __attribute__((aligned(1024)));
+#define emulated_shared emulated_all_shared[emulated_rank()]
 struct emulated_post { unsigned words[6]; };
-static emulated_post emulated_posts[2][1024];
+static emulated_post emulated_posts[2][EMULATED_THREADS];
 static unsigned long emulated_waited;
 /* Another thread's turn; what has to end in so many turns has not. */
 static void emulated_wait() {
@@ -36,7 +38,7 @@ static void emulated_wait() {
   emulated_turn();
 }
 /* Lanes of a warp post, and wait until all have. */
-static unsigned emulated_count[1024];
+static unsigned emulated_count[EMULATED_THREADS];
 static const emulated_post *posted(const emulated_post &mine) {
   const unsigned now = emulated_now, turn = ++emulated_count[now];
   emulated_posts[turn % 2][now] = mine;
@@ -73,9 +75,11 @@ TS_DEVICE int ts_quotient(int n, ts_u64 by) { return (int)((ts_u64)(ts_u32)n * (
 TS_DEVICE void ts_touch(ts_u32) {}
 TS_DEVICE ts_u32 ts_shared_address(const void *p) { return (ts_u32)((const unsigned char *)p - emulated_shared); }
 struct emulated_barrier { int count, pending, tx; unsigned phase; };
-static emulated_barrier emulated_barriers[sizeof emulated_shared / 8];
+/* A peer's address has its rank in front of it, counted from 1. */
+static emulated_barrier emulated_barriers[EMULATED_CLUSTER][EMULATED_SHARED / 8];
+static ts_u32 emulated_owner(ts_u32 at) { return at >> 24 ? (at >> 24) - 1 : emulated_rank(); }
 static emulated_barrier &emulated_barrier_at(ts_u32 at) {
-  emulated_barrier &b = emulated_barriers[at / 8];
+  emulated_barrier &b = emulated_barriers[emulated_owner(at)][(at & 0xffffff) / 8];
   if (at % 8 || b.count == 0) { fprintf(stderr, "no barrier is at %u\n", at); abort(); }
   return b;
 }
@@ -83,13 +87,14 @@ static void emulated_check(emulated_barrier &b) {
   if (b.pending == 0 && b.tx == 0) b.pending = b.count, b.phase ^= 1;
   if (b.pending < 0) { fprintf(stderr, "too many arrivals\n"); abort(); }
 }
-TS_DEVICE void ts_barrier_init(ts_u32 at, ts_u32 count) { emulated_barriers[at / 8] = {(int)count, (int)count, 0, 0}; }
+TS_DEVICE void ts_barrier_init(ts_u32 at, ts_u32 count) { emulated_barriers[emulated_rank()][at / 8] = {(int)count, (int)count, 0, 0}; }
 TS_DEVICE void ts_barrier_init_done() {}
 TS_DEVICE void ts_expect(ts_u32 at, ts_u32 bytes) { auto &b = emulated_barrier_at(at); b.tx += bytes, b.pending--; emulated_check(b); }
 TS_DEVICE void ts_arrive(ts_u32 at) { auto &b = emulated_barrier_at(at); b.pending--; emulated_check(b); }
 TS_DEVICE void emulated_complete(ts_u32 at, int bytes) { auto &b = emulated_barrier_at(at); b.tx -= bytes; emulated_check(b); }
 TS_DEVICE void ts_wait(ts_u32 at, ts_u32 phase) { while (emulated_barrier_at(at).phase == (phase & 1)) emulated_wait(); }
-static struct { unsigned arrived, generation, any[2]; } emulated_named[16];
+static struct { unsigned arrived, generation, any[2]; } emulated_all_named[EMULATED_CLUSTER][16];
+#define emulated_named emulated_all_named[emulated_rank()]
 static unsigned emulated_arrive(ts_u32 id, ts_u32 threads, bool flag) {
   auto &n = emulated_named[id];
   const unsigned g = n.generation;
@@ -107,12 +112,24 @@ TS_DEVICE void ts_named_sync(ts_u32 id, ts_u32 threads) {
   const unsigned g = emulated_arrive(id, threads, false);
   while (emulated_named[id].generation == g) emulated_wait();
 }
-TS_DEVICE ts_u32 ts_cluster_rank() { return 0; }
-TS_DEVICE void ts_cluster_arrive() {}
-TS_DEVICE void ts_cluster_wait() {}
-TS_DEVICE ts_u32 ts_peer_address(ts_u32 a, ts_u32) { return a; }
-TS_DEVICE void ts_peer_copy(ts_u32, ts_u32, ts_u32, ts_u32) { abort(); }
-TS_DEVICE void ts_peer_arrive(ts_u32) { abort(); }
+TS_DEVICE ts_u32 ts_cluster_rank() { return emulated_rank(); }
+/* All threads of a cluster arrive, then wait. */
+static unsigned emulated_cluster_arrived, emulated_cluster_turn, emulated_cluster_seen[EMULATED_THREADS];
+TS_DEVICE void ts_cluster_arrive() {
+  emulated_cluster_seen[emulated_now] = emulated_cluster_turn;
+  if (++emulated_cluster_arrived == emulated_in_block * EMULATED_CLUSTER) emulated_cluster_arrived = 0, emulated_cluster_turn++;
+}
+TS_DEVICE void ts_cluster_wait() { while (emulated_cluster_seen[emulated_now] == emulated_cluster_turn) emulated_wait(); }
+TS_DEVICE ts_u32 ts_peer_address(ts_u32 a, ts_u32 rank) {
+  if (rank >= EMULATED_CLUSTER) abort();
+  return a | (rank + 1) << 24;
+}
+TS_DEVICE void ts_peer_copy(ts_u32 to, ts_u32 from, ts_u32 bytes, ts_u32 barrier) {
+  memcpy(emulated_all_shared[emulated_owner(to)] + (to & 0xffffff), emulated_shared + from, bytes);
+  emulated_complete(barrier, (int)bytes);
+}
+TS_DEVICE void ts_peer_arrive(ts_u32 at) { ts_arrive(at); }
+TS_DEVICE bool elected() { return threadIdx.x % 32 == 0; }
 TS_DEVICE void ts_map_prefetch(const ts_map *) {}
 static unsigned emulated_swizzled(unsigned at, unsigned swizzle) {
   const unsigned mask = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
@@ -149,7 +166,16 @@ static void emulated_load(ts_u32 to, const ts_map *map, ts_u32 barrier, const in
 }
 TS_DEVICE void ts_load3(ts_u32 to, const ts_map *m, ts_u32 b, int x, int y, int z) { const int c[] = {x, y, z}; emulated_load(to, m, b, c); }
 TS_DEVICE void ts_load3_once(ts_u32 to, const ts_map *m, ts_u32 b, int x, int y, int z) { ts_load3(to, m, b, x, y, z); }
-TS_DEVICE void ts_load3_cast(ts_u32, const ts_map *, ts_u32, int, int, int, ts_u32) { abort(); }
+TS_DEVICE void ts_load3_cast(ts_u32 to, const ts_map *m, ts_u32 b, int x, int y, int z, ts_u32 blocks) {
+  const unsigned mine = emulated_now;
+  if (blocks >> EMULATED_CLUSTER || !(blocks >> emulated_rank() & 1)) abort();
+  for (unsigned i = 0; i < EMULATED_CLUSTER; i++)
+    if (blocks >> i & 1) {
+      emulated_now = i * emulated_in_block; /* as the peer itself does */
+      ts_load3(to, m, b, x, y, z);
+    }
+  emulated_now = mine;
+}
 TS_DEVICE void ts_load4(ts_u32 to, const ts_map *m, ts_u32 b, int x, int y, int z, int w) { const int c[] = {x, y, z, w}; emulated_load(to, m, b, c); }
 TS_DEVICE void ts_load5(ts_u32 to, const ts_map *m, ts_u32 b, int x, int y, int z, int w, int v) { const int c[] = {x, y, z, w, v}; emulated_load(to, m, b, c); }
 TS_DEVICE void ts_store3(const ts_map *m, ts_u32 f, int x, int y, int z) { const int c[] = {x, y, z}; emulated_box(m, f, c, true); }
@@ -192,10 +218,18 @@ TS_DEVICE void ts_store_wait() {}
 TS_DEVICE void ts_async_fence() {}
 TS_DEVICE void ts_launch_next() {}
 TS_DEVICE void ts_wait_previous() {}
-template <int N> TS_DEVICE void ts_registers_shrink() {}
-template <int N> TS_DEVICE void ts_registers_grow() {}
+/* Registers of a block: those that grow wait for what others have given. */
+static int emulated_free[EMULATED_CLUSTER];
+static int emulated_registers() { return (int)(65536 / emulated_in_block & ~7u); }
+template <int N> TS_DEVICE void ts_registers_shrink() { emulated_free[emulated_rank()] += emulated_registers() - N; }
+template <int N> TS_DEVICE void ts_registers_grow() {
+  const int more = N - emulated_registers();
+  while (emulated_free[emulated_rank()] < more) emulated_wait();
+  emulated_free[emulated_rank()] -= more;
+}
 /* The warps of a warpgroup multiply together. */
-static struct { unsigned arrived, generation; } emulated_groups[8];
+static struct { unsigned arrived, generation; } emulated_all_groups[EMULATED_CLUSTER][8];
+#define emulated_groups emulated_all_groups[emulated_rank()]
 static void emulated_together() {
   auto &g = emulated_groups[threadIdx.x / 128];
   const unsigned now = g.generation;
@@ -269,16 +303,19 @@ template <typename T> TS_DEVICE void ts_load_pair(const T *from, float &low, flo
 template <typename T> TS_DEVICE void ts_store_pair(T *to, float low, float high) { ts_narrow(to, low), ts_narrow(to + 1, high); }
 template <typename T> TS_DEVICE float ts_fresh(const T *from) { return ts_float(*from); }
 template <typename T> TS_DEVICE ts_u32 ts_byte(T, float) { return 0; }
-/* A block begins: called by each of its threads. */
+/* A cluster begins: called by each of its threads. */
 static unsigned long emulated_block = ~0ul;
 static void emulated_begin() {
-  if (emulated_block == blockIdx.x) return;
-  emulated_block = blockIdx.x, emulated_waited = 0;
+  const unsigned long at = (blockIdx.x + gridDim.x * (blockIdx.y + (unsigned long)gridDim.y * blockIdx.z)) / EMULATED_CLUSTER;
+  if (emulated_block == at) return;
+  emulated_block = at, emulated_waited = 0;
   memset(emulated_barriers, 0, sizeof emulated_barriers);
-  memset(emulated_named, 0, sizeof emulated_named);
-  memset(emulated_groups, 0, sizeof emulated_groups);
+  memset(emulated_all_named, 0, sizeof emulated_all_named);
+  memset(emulated_all_groups, 0, sizeof emulated_all_groups);
   memset(emulated_count, 0, sizeof emulated_count);
-  memset(emulated_shared, 0xff, sizeof emulated_shared);
+  memset(emulated_all_shared, 0xff, sizeof emulated_all_shared);
+  memset(emulated_free, 0, sizeof emulated_free);
+  emulated_cluster_arrived = 0;
 }
 static float2 make_float2(float a, float b) { return {a, b}; }
 template <typename T> static float emulated_element(ts_u64 d, int row, int k, bool columns) {

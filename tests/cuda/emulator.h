@@ -1,4 +1,4 @@
-/* CUDA C++ on the host, one block after the other: the threads of a block are fibers that take turns at barriers. */
+/* CUDA C++ on the host, one cluster of blocks after the other: their threads are fibers that take turns at barriers. */
 /* C's headers alone: <cmath> with its templates takes half of the compiler's time. */
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <math.h>
@@ -12,6 +12,9 @@ struct emulated_index {
   unsigned x, y, z;
 };
 static emulated_index threadIdx, blockIdx, blockDim, gridDim;
+#ifndef EMULATED_CLUSTER /* blocks of a cluster, which follow one another along x */
+#define EMULATED_CLUSTER 1
+#endif
 
 #define __device__ static
 #define __global__
@@ -21,11 +24,12 @@ static emulated_index threadIdx, blockIdx, blockDim, gridDim;
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
-static ucontext_t emulated_scheduler, emulated_fibers[1024];
-static emulated_index emulated_ids[1024];
-static char emulated_done[1024], emulated_held[1024]; /* held: at a barrier of the block */
+enum { EMULATED_THREADS = 1024 * EMULATED_CLUSTER };
+static ucontext_t emulated_scheduler, emulated_fibers[EMULATED_THREADS];
+static emulated_index emulated_ids[EMULATED_THREADS], emulated_blocks[EMULATED_CLUSTER];
+static char emulated_done[EMULATED_THREADS], emulated_held[EMULATED_THREADS]; /* held: at a barrier of the block */
 static char *emulated_stacks;
-static unsigned emulated_now;
+static unsigned emulated_now, emulated_in_block;
 static void (*emulated_kernel)(void **);
 static void **emulated_parameters;
 enum { EMULATED_STACK = 1 << 16 };
@@ -49,11 +53,14 @@ static inline float __uint_as_float(unsigned v) {
 /* A NaN becomes 0, as on a GPU. */
 static inline float __saturatef(float v) { return v > 0.0f ? (v < 1.0f ? v : 1.0f) : 0.0f; }
 
+static unsigned emulated_rank() { return EMULATED_CLUSTER > 1 ? emulated_now / emulated_in_block : 0; }
+static void emulated_here() { threadIdx = emulated_ids[emulated_now], blockIdx = emulated_blocks[emulated_rank()]; }
+
 static void emulated_turn() {
   const unsigned mine = emulated_now;
   swapcontext(&emulated_fibers[mine], &emulated_scheduler);
   emulated_now = mine;
-  threadIdx = emulated_ids[mine];
+  emulated_here();
 }
 
 static void __syncthreads() {
@@ -62,21 +69,24 @@ static void __syncthreads() {
 }
 
 static void emulated_thread() {
-  threadIdx = emulated_ids[emulated_now];
+  emulated_here();
   emulated_kernel(emulated_parameters);
   emulated_done[emulated_now] = 1;
 }
 
 static void emulate(void (*kernel)(void **), const unsigned *grid, const unsigned *block, void **parameters) {
-  const unsigned threads = block[0] * block[1] * block[2];
-  if (!emulated_stacks) emulated_stacks = (char *)malloc((size_t)EMULATED_STACK * 1024);
+  emulated_in_block = block[0] * block[1] * block[2];
+  const unsigned threads = emulated_in_block * EMULATED_CLUSTER;
+  if (!emulated_stacks) emulated_stacks = (char *)malloc((size_t)EMULATED_STACK * EMULATED_THREADS);
   emulated_kernel = kernel, emulated_parameters = parameters;
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
-  for (unsigned long long at = 0; at < (unsigned long long)grid[0] * grid[1] * grid[2]; at++) {
-    blockIdx = {(unsigned)(at % grid[0]), (unsigned)(at / grid[0] % grid[1]), (unsigned)(at / grid[0] / grid[1])};
+  for (unsigned long long at = 0; at < (unsigned long long)grid[0] * grid[1] * grid[2]; at += EMULATED_CLUSTER) {
+    for (unsigned i = 0; i < EMULATED_CLUSTER; i++)
+      emulated_blocks[i] = {(unsigned)(at % grid[0]) + i, (unsigned)(at / grid[0] % grid[1]), (unsigned)(at / grid[0] / grid[1])};
     for (unsigned i = 0; i < threads; i++) {
-      emulated_ids[i] = {i % block[0], i / block[0] % block[1], i / block[0] / block[1]};
+      const unsigned in_block = i % emulated_in_block;
+      emulated_ids[i] = {in_block % block[0], in_block / block[0] % block[1], in_block / block[0] / block[1]};
       emulated_done[i] = emulated_held[i] = 0;
       getcontext(&emulated_fibers[i]);
       emulated_fibers[i].uc_stack.ss_sp = emulated_stacks + (size_t)EMULATED_STACK * i;

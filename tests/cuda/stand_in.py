@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 
 from tilesmith.codegen.cuda.hopper import hopper_prelude, mma_bulk_text
@@ -119,6 +120,7 @@ def _emulated(source: Source) -> Path:
                             "unsigned char *const ts_shared = emulated_shared;")  # fmt: skip
         product = r'(ts_u64 a, ts_u64 b, int add\) \{)\s+asm volatile\(.*?, 1, 1, (\d), (\d);.*?"r"\(add\)\);\s'
         text = re.sub(product, r"\1 emulated_product<Element>(sums, a, b, add, \2, \3);", text, flags=re.DOTALL)
+        text = re.sub(r"TS_DEVICE bool elected\(\) \{.*?\n\}\n", "", text, flags=re.DOTALL)
     head = re.search(r'extern "C" __global__ void [^{]*?' + source.symbol + r"\(([^)]*)\)", text)
     assert head is not None
     taken = head[1]
@@ -131,7 +133,7 @@ def _emulated(source: Source) -> Path:
     given = ", ".join(f"*({kind.strip()} *)p[{i}]" for i, kind in enumerate(types))
     unit = folder() / f"{source.symbol}.cpp"
     unit.write_text(
-        f'#include "{HERE / "emulator.h"}"\n{text}\n'
+        f'#define EMULATED_CLUSTER {_cluster(text)}\n#include "{HERE / "emulator.h"}"\n{text}\n'
         f"static void call(void **p) {{ {'emulated_begin(); ' * hopper}{scope}{source.symbol}({given}); }}\n"
         'extern "C" void run_emulated(const unsigned *grid, const unsigned *block, void **p) '
         f"{{ {'emulated_block = ~0ul; ' * hopper}emulate(call, grid, block, p); }}\n"
@@ -140,6 +142,11 @@ def _emulated(source: Source) -> Path:
     _run([*_compiler("c++"), "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fPIC", "-shared", str(unit), "-o",
           str(path)])  # fmt: skip
     return path
+
+
+def _cluster(text: str) -> int:
+    """The blocks of a kernel's clusters: those that share operands, or sums."""
+    return prod(int(count) for count in re.findall(r"\b(?:CAST|SPLIT) = (\d+)", text))
 
 
 def _compiler(kind: str) -> list[str]:

@@ -346,6 +346,8 @@ def test_staged_residuals_compile_without_spills(tmp_path):
         {"cluster_k": 3, "block_n": 16},
         {"cluster_m": 2},
         {"cluster_m": 2, "swap_mn": 1},
+        {"cluster_m": 4},
+        {"cluster_m": 4, "swap_mn": 1},
     ],
     ids=str,
 )

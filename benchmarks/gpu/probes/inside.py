@@ -13,6 +13,7 @@ from __future__ import annotations
 import statistics
 import sys
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,8 @@ from tilesmith.toolchain.files import scratch  # noqa: E402
 BLOCKS, SLOTS = 512, 16
 _HEAD = """
 __device__ unsigned long long ts_stamps[BLOCKS * SLOTS];
-#define TS_STAMP(i, v) (blockIdx.x < BLOCKS ? (void)(ts_stamps[blockIdx.x * SLOTS + (i)] = (v)) : (void)0)
+#define TS_BLOCK (blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z))
+#define TS_STAMP(i, v) (TS_BLOCK < BLOCKS ? (void)(ts_stamps[TS_BLOCK * SLOTS + (i)] = (v)) : (void)0)
 static __device__ __forceinline__ unsigned long long ts_now() {
   unsigned long long t;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t) :: "memory");
@@ -89,6 +91,8 @@ _BOTH = [
 _TILE = "if (ts_first) TS_STAMP(11, clock64() - ts_entry);"
 _GEMM = [
     _before("Pixel p = {0, 0, 0, 0}, by", _TILE),
+    _before("// The ring is free, and these copies need no argument.", _TILE),
+    _behind("ts_expect(full(k), A_LOADED + B_LOADED);", _FIRST),
     _behind("ts_wait(empty(stage), phase ^ 1);", _FIRST),
     _waited("ts_wait(full(stage), phase);"),
     _before("const Work w = work_at(run, t, rank);\n      const int third", _NEXT_TILE),
@@ -146,7 +150,7 @@ def main(file: str) -> None:
             bench.checker.finish()
             raw = np.empty((BLOCKS, SLOTS), np.uint64)
             run.workspace.read(raw.reshape(-1).view(np.uint8), plain.workspace_bytes)
-            rows = raw[: min(BLOCKS, plain.run[0].grid[0])].astype(np.int64)
+            rows = raw[: min(BLOCKS, prod(plain.run[0].grid))].astype(np.int64)
             means = {word: round(statistics.mean(rows[:, place].tolist())) for word, place in NAMES.items()}
             begin, end = rows[:, 6].min(), rows[:, 7].max()
             late, worst = rows[:, 6].max() - begin, rows[:, 5].max()

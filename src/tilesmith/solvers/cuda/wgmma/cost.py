@@ -18,6 +18,9 @@ _ADDS = 128  # of an SM in a cycle
 # Steps with factors of blocks over their estimate, beside those of tiles whose columns lie in one block: columns of two
 # blocks (1.13 to 1.35 on an H200), and a factor for each column (1.45).
 _PARTED, _EACH = 1.15, 1.4
+_ONCE = 0.25e-6  # saved by blocks with one tile that have an SM each (median of 18 products in rows, on an H100)
+
+_SQUARE = 1.05  # clusters of two by two are chosen untuned where they are better by far: few were measured
 
 
 def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
@@ -25,8 +28,8 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     bm, bn = t.block_m, t.block_n
     per_sm, split = v["blocks_per_sm"], v["cluster_k"]
     steps = sum(t.layer_steps) / len(t.layer_steps) / t.parts * (1 - t.left_out)
-    blocks = t.tiles * split * v["cluster_m"]
-    slots = t.slots // v["cluster_m"] * v["cluster_m"]
+    blocks = t.tiles * split * t.cast
+    slots = t.at_once * t.cast
     if split > 1:
         slots = fit.clusters[per_sm - 1][split - 2] * split
     waves = ceil(blocks / slots)
@@ -47,7 +50,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     cycles = waves * steps * per_step + (waves - 1) * epilogue * hidden
     if split > 1:
         cycles += (waves - 1) * fit.next_cluster
-    if v["cluster_m"] > 1:
+    if t.cast > 1:
         cycles += fit.paired + waves * fit.paired_tile
     ring = t.stages * t.stage_bytes * busy
     loaded = steps * waves * t.stage_bytes * busy
@@ -70,6 +73,10 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
         seconds += fit.second_kernel + partial / fit.partial_bytes
     if looks(t):
         seconds += fit.look
+    if t.once and per_sm == 1:
+        seconds -= _ONCE
+    if t.cast > 2:
+        seconds *= _SQUARE
     exchanged = fit.exchanged * (form.transposed and not streams(form, t.target))
     return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])
 
@@ -112,7 +119,7 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
         b_span *= 2
     nbytes = t.form.nbytes
     of_a, of_b = rows * a_span * _request(t.form.a, nbytes), columns * b_span * _request(t.form.b, nbytes)
-    loads = (of_a + of_b / t.value["cluster_m"]) / rate
+    loads = (of_a / t.cast_n + of_b / t.cast_m) / rate
     lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]
     cycles = max(tensor, shared, loads) + fit.step + lost
     cycles *= _EACH if t.each_column else _PARTED if t.parted else 1.0
@@ -160,9 +167,10 @@ def _torn_bytes(t: Sm90Tile, fit: TileFit) -> float:
     """Bytes of DRAM a row for the sectors and lines that two tiles write."""
     if t.form.transposed or t.form.kind == "wrw":
         return 0
-    edges = [i * t.block_n * dtype(t.form.out_dtype).nbytes for i in range(1, min(t.tiles_n, 9))]
+    tiles_n = t.tiles_n * t.cast_n
+    edges = [i * t.block_n * dtype(t.form.out_dtype).nbytes for i in range(1, min(tiles_n, 9))]
     torn = sum(fit.torn_sector if edge % 32 else fit.torn_line if edge % 128 else 0 for edge in edges)
-    return torn * max(t.tiles_n - 1, 0) // max(len(edges), 1)
+    return torn * max(tiles_n - 1, 0) // max(len(edges), 1)
 
 
 def bound_by_memory(t: Sm90Tile, fit: TileFit) -> bool:

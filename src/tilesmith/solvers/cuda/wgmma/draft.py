@@ -40,14 +40,21 @@ _OF_GEMM = frozenset(
     "out_col row_factors column_factors factor_blocks row_step column_step row_along column_along".split()
 )
 
+# Of them, those that say where a block's tiles are: the grid does, where a block has one.
+_OF_WALKS = frozenset(
+    "partial total layers tiles_m tiles_n slices group all_m block_m block_n a_layer b_layer by_tiles by_layers "
+    "by_width by_group by_left by_parts out_layer".split()
+)
+
 
 def tile_draft(t: Sm90Tile) -> Draft:
     """The kernel, after it the sum of its slices when there are several, before it what ``planes.look`` says."""
     v, arguments = t.value, _arguments(t)
     source, parameters = _kernel(t, arguments), passed(arguments)
+    grid = (t.walked * t.cast, t.tiles_n, t.tiles_m // t.walked) if t.once else (t.grid, 1, 1)
     launch = Launch(
-        0, source.symbol, (t.grid, 1, 1), (*_maps(t), *parameters), (t.threads, 1, 1),
-        (v["cluster_k"] * v["cluster_m"], 1, 1), t.shared_bytes, programmatic=True,
+        0, source.symbol, grid, (*_maps(t), *parameters), (t.threads, 1, 1), (v["cluster_k"] * t.cast, 1, 1),
+        t.shared_bytes, programmatic=True,
     )  # fmt: skip
     if looks(t):
         looking, before = look(t.form, t.target, 1)
@@ -67,20 +74,22 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     header = _placing(t, arguments)
     numbers = {name: value for value, name in enumerate(_STORES)} | {
         "STORE": _STORES.index(t.store), "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k,
-        "CAST": v["cluster_m"], "A_ROWS": t.a_rows, "A_READ": t.a_read, "B_READ": t.b_read, "MI": v["products_m"],
+        "CAST": t.cast, "CAST_M": t.cast_m, "CAST_N": t.cast_n, "A_ROWS": t.a_rows, "A_READ": t.a_read,
+        "B_READ": t.b_read, "MI": v["products_m"],
         "BEYOND_RING": t.beyond_ring, "WARPGROUPS": v["warpgroups"], "STAGES": t.stages, "SPLIT": v["cluster_k"],
         "PER_SM": v["blocks_per_sm"], "BUFFERS": t.store_buffers, "APART_BYTES": APART_BYTES,
         "PRODUCT_N": t.product_n, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy, "THREADS": t.threads,
         "SHARED_BYTES": t.fixed_bytes, "ROWS_SHARE": form.factors[0].share if form.factors else 1,
         "COLUMNS_SHARE": form.factors[1].share if form.factors else 1, "PLANES": planes(form) if t.left_out else 1,
         "RUN_COLS": form.cols if t.store == "RUN" else 0,
+        "FIRST": min(t.stages, t.layer_steps[0]) if t.once else 0,
     }  # fmt: skip
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
         "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
         "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
         "PROMOTED": form.promoted, "BLOCKWISE": form.blockwise, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
-        "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t),
+        "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t), "ONCE": t.once, "EARLY": t.early,
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.
     taps = form.taps if form.kind != "gemm" else Taps()
@@ -94,7 +103,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         + touched(arguments) + residual_map(t.staged, "map_c"),
         maps=("map_a", "map_b", "map_c", "map_tail", *(("map_residual",) if t.staged else ())),
     )  # fmt: skip
-    parts = (template(FOLDER, name) for name in ("factors", "work", "shape", "results", "kernel"))
+    parts = (template(FOLDER, name) for name in ("factors", "work", "shape", "copies", "results", "kernel"))
     text = scoped(template(FOLDER, "place"), shared_text("planes"), shared_text("edge"), *parts)
     groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
     tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
@@ -164,7 +173,7 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
         *integers(
             "int", total=t.tiles, rows=form.rows, cols=form.cols, layers=form.layers, tiles_m=t.tiles_m,
             tiles_n=t.tiles_n, slices=slices, steps=t.layer_steps[0], group=group, blocks=t.blocks,
-            channels=form.channels, all_m=t.tiles_m * v["cluster_m"], block_m=t.block_m, block_n=t.block_n,
+            channels=form.channels, all_m=t.tiles_m * t.cast_m, block_m=t.block_m, block_n=t.block_n,
             a_layer=int(own_a), b_layer=int(own_b), **axes,
         ),
         *divisors(
@@ -179,7 +188,8 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
         *of_groups,
     )  # fmt: skip
     if form.kind == "gemm":
-        return tuple(a if a.name in _OF_GEMM else replace(a, parameter=None) for a in found)
+        wanted = _OF_GEMM - _OF_WALKS if t.once else _OF_GEMM
+        return tuple(a if a.name in wanted else replace(a, parameter=None) for a in found)
     return found
 
 
@@ -202,8 +212,8 @@ _NO_WINDOW = Window(Pointer(Space.SLOT), (1, 1), (), (), (), ())
 
 def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
     form, tail = t.form, t.block_n % t.chunk or t.chunk
-    a = _load(t, form.a, form.dtype, t.a_read, form.a_columns)
-    b = _load(t, form.b, form.b_type, t.b_read // t.value["cluster_m"], form.b_columns)
+    a = _load(t, form.a, form.dtype, t.a_read // t.cast_n, form.a_columns)
+    b = _load(t, form.b, form.b_type, t.b_read // t.cast_m, form.b_columns)
     if t.store != "MAPPED" or form.mapped is None:
         return (a, b, a, a)  # the kernel does not read the last two
     if form.transposed:  # rows are the contiguous axis, and a warpgroup stores them together

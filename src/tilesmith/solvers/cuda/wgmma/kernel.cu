@@ -12,12 +12,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
   const ts_u32 arrived = received + 8 + 8 * (TRANSPOSED ? wg : wg * 4 + warp); // of the residual
   const ts_u32 factors = barriers + BARRIERS + BIAS_BYTES;
   const ts_u32 kept = (factors + FACTOR_BYTES + 1023) / 1024 * 1024; // B's steps, when they stay
-  const int begin = blockIdx.x / (SPLIT * CAST), stride = gridDim.x / (SPLIT * CAST);
+  const int begin = ONCE ? 0 : blockIdx.x / (SPLIT * CAST), stride = ONCE ? 1 : gridDim.x / (SPLIT * CAST);
+  const int until = ONCE ? 1 : run.total;
 
   if (wg < WARPGROUPS) {
     ts_named_sync(15, THREADS);
-    ts_registers_grow<PRODUCT_REGISTERS>();
+    // Before these warps wait for registers: copying warps may give theirs only after the cluster's barrier.
     if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
+    ts_registers_grow<PRODUCT_REGISTERS>();
     if (CAST > 1) ts_cluster_wait();
     constexpr ts_u64 A_LAYOUT = A_BY_COLUMNS ? ts_descriptor(A_SLAB, 1024, 128) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 B_LAYOUT =
@@ -28,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
     ts_wait_previous();
     if (FACTORED) run.alpha *= *run.row_factors * *run.column_factors;
-    for (int t = begin; t < run.total; t += stride, turn++) {
+    for (int t = begin; t < until; t += stride, turn++) {
       const Work w = work_at(run, t, rank);
       const int third = KIND == GEMM ? w.layer : w.group; // the last axis of the result's map
       if (GROUPED && BIAS) run.bias = bias_of_all + w.group * run.cols;
@@ -417,12 +419,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
   } else {
     // The copying thread makes the barriers itself and waits for nobody: the first copies are under way before the
     // other warps are.
-    if (threadIdx.x == WARPGROUPS * 128) {
-      constexpr int READERS = PINGPONG ? 1 : WARPGROUPS, OWN_READERS = BLOCKWISE ? READERS * 4 : READERS;
-      for (int i = 0; i < STAGES; i++)
-        ts_barrier_init(full(i), 1 + FACTOR_THREADS), ts_barrier_init(empty(i), OWN_READERS + READERS * (CAST - 1));
+    const bool copies = threadIdx.x == WARPGROUPS * 128;
+    constexpr int READERS = PINGPONG ? 1 : WARPGROUPS, PEERS = CAST_M - 1 + CAST_N - 1;
+    constexpr int RELEASES = (BLOCKWISE ? READERS * 4 : READERS) + READERS * PEERS;
+    if (copies) {
+      for (int i = 0; i < STAGES; i++) {
+        ts_barrier_init(full(i), 1 + FACTOR_THREADS);
+        if (!ONCE) ts_barrier_init(empty(i), RELEASES);
+      }
       if (SPLIT > 1) ts_barrier_init(received, 1);
-      if (STAGED)
+      if (STAGED && !ONCE)
         for (int i = 0; i < WARPS; i++) ts_barrier_init(received + 8 + 8 * i, 1);
       ts_barrier_init_done();
       if (SPLIT > 1) {
@@ -430,6 +436,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         ts_expect(received, (left < 0 ? 0 : left < SHARE ? left : SHARE) * 512 * (SPLIT - 1));
       }
     } else if (thread == 32) {
+      if (ONCE) { // what the first copies do not need
+        for (int i = 0; i < STAGES; i++) ts_barrier_init(empty(i), RELEASES);
+        for (int i = 0; STAGED && i < WARPS; i++) ts_barrier_init(received + 8 + 8 * i, 1);
+        ts_barrier_init_done();
+      }
       if (STORE == MAPPED) ts_map_prefetch(&map_c);
       if (KIND != GEMM) ts_touch(tap_offset[0] + tap_filter[0] + (LAYERED ? layer_order[0] + phase_first[0] : 0));
     } else if (thread == 64) { // what the copying thread reads next
@@ -438,13 +449,42 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     __syncwarp();
     ts_named_arrive(15, THREADS);
     if (BLOCKWISE && thread < 32) ts_named_arrive(14, 128);
-    ts_registers_shrink<COPY_REGISTERS>();
+    if (!ONCE) ts_registers_shrink<COPY_REGISTERS>();
     if (CAST > 1 || RECEIVE_APART) ts_cluster_arrive();
     if (CAST > 1) ts_cluster_wait(); // until the peers have their barriers
-    if (threadIdx.x == WARPGROUPS * 128) {
+    if (ONCE) {
+      // NOTE: a copy of a lane that the compiler sees elected is one instruction, any other is a loop over lanes.
+      if (warp == 0 && elected()) {
+        const Work w = work_at(run, 0, rank);
+        ts_wait_previous();
+        // The ring is free, and these copies need no argument.
+#pragma unroll 1
+        for (int k = 0; k < FIRST; k++) {
+          ts_expect(full(k), A_LOADED + B_LOADED);
+          const ts_u32 a = ring + k * STAGE;
+          load_matrices(&map_a, &map_b, a, a + A_BYTES, full(k), w.m * BLOCK_M, w.n * BLOCK_N, k, rank, 0, 0, true);
+        }
+        if (EARLY) ts_launch_next();
+      }
+      __syncwarp();
+      ts_registers_shrink<COPY_REGISTERS>();
+      if (warp < 2) ts_named_sync(14, 64); // until all barriers are there
+      if (warp == 0 && elected()) {
+        const Work w = work_at(run, 0, rank);
+        ts_u32 stage = FIRST % STAGES, phase = FIRST / STAGES;
+#pragma unroll 1
+        for (int k = FIRST; k < w.last; k++) {
+          ts_wait(empty(stage), phase ^ 1);
+          const ts_u32 a = ring + stage * STAGE;
+          ts_expect(full(stage), A_LOADED + B_LOADED);
+          load_matrices(&map_a, &map_b, a, a + A_BYTES, full(stage), w.m * BLOCK_M, w.n * BLOCK_N, k, rank, 0, 0, true);
+          if (++stage == STAGES) stage = 0, phase ^= 1;
+        }
+      }
+    } else if (copies) {
       ts_wait_previous();
       ts_u32 stage = 0, phase = 0;
-      for (int t = begin; t < run.total; t += stride) {
+      for (int t = begin; t < until; t += stride) {
         const Work w = work_at(run, t, rank);
         const int row = w.m * BLOCK_M, column = w.n * BLOCK_N;
         Pixel p = {0, 0, 0, 0}, by = {0, 0, 0, 0};
@@ -482,33 +522,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           // A cluster's blocks share their columns, and each brings its part of them to all.
           constexpr int SLABS = B_COLS / SLAB_COLS / CAST;
           const int part = CAST > 1 ? rank : 0, first_slab = part * SLABS;
-          const auto load_a = [&](int offset, int x, int y, int z) {
-            if (A_ONCE) ts_load3_once(a + offset, &map_a, done, x, y, z);
-            else ts_load3(a + offset, &map_a, done, x, y, z);
-          };
-          const auto load_b = [&](int offset, int x, int y, int z) {
-            if (B_ONCE) ts_load3_once(b + offset, &map_b, done, x, y, z);
-            else if (CAST > 1) ts_load3_cast(b + offset, &map_b, done, x, y, z, (1 << CAST) - 1);
-            else ts_load3(b + offset, &map_b, done, x, y, z);
-          };
           if (KIND == GEMM) {
-            const int at = k * BLOCK_K, la = w.layer * run.a_layer, lb = w.layer * run.b_layer;
-            if (A_BY_COLUMNS) {
-#pragma unroll
-              for (int q = 0; q < BLOCK_M / LINE; q++) load_a(q * BLOCK_K * 128, row + q * LINE, at, la);
-            } else {
-#pragma unroll
-              for (int i = 0; i < PARTS; i++) load_a(i * A_PART, at + i * PART_K, row, la);
-            }
-            if (!with_b) {
-            } else if (B_BY_COLUMNS) {
-#pragma unroll
-              for (int q = first_slab; q < first_slab + SLABS; q++) load_b(q * B_SLAB, column + q * 64, at, lb);
-            } else {
-#pragma unroll
-              for (int i = 0; i < PARTS; i++)
-                load_b(i * B_PART + part * (B_PART / CAST), at + i * PART_K, column + part * (BLOCK_N / CAST), lb);
-            }
+            const int la = w.layer * run.a_layer, lb = w.layer * run.b_layer;
+            load_matrices(&map_a, &map_b, a, b, done, row, column, k, rank, la, lb, with_b);
           } else if (KIND == CONV) {
             // A phase that no tap reaches still needs zeros: channels beyond the last are zeros.
             const int beyond = GROUPED ? run.groups * run.channels : run.blocks * BLOCK_K;
@@ -520,10 +536,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             if (!with_b) {
             } else if (B_BY_COLUMNS) {
 #pragma unroll
-              for (int q = first_slab; q < first_slab + SLABS; q++) load_b(q * B_SLAB, column + q * 64, of, channel);
+              for (int q = first_slab; q < first_slab + SLABS; q++)
+                load_b(&map_b, b + q * B_SLAB, done, column + q * 64, of, channel, rank);
             } else {
-              const int of_group = column + (GROUPED ? w.group * run.cols : 0);
-              load_b(part * (B_BYTES / CAST), channel - first, of, of_group + part * (BLOCK_N / CAST));
+              const int of_group = column + (GROUPED ? w.group * run.cols : 0), at = part * (BLOCK_N / CAST);
+              load_b(&map_b, b + part * (B_BYTES / CAST), done, channel - first, of, of_group + at, rank);
             }
             if (TAPS_INNER) {
               if (++tap == taps) tap = 0, block++;

@@ -146,6 +146,7 @@ template <typename T> TS_DEVICE ts_u16 bytes_of(const Run &run, Sum a, Sum b, in
 // Each warp says that it has read its factors, of operands one does for the warpgroup.
 TS_DEVICE void release(ts_u32 empty, int thread) {
   if ((BLOCKWISE ? thread & 31 : thread) == 0) ts_arrive(empty);
-  if (CAST > 1 && thread == 32) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ 1));
+  if (CAST_M > 1 && thread == 32) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ 1));
+  if (CAST_N > 1 && thread == 64) ts_peer_arrive(ts_peer_address(empty, ts_cluster_rank() ^ CAST_M));
 }
 

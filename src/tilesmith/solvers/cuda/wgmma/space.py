@@ -40,7 +40,12 @@ AXES = (
     Axis("store_buffers", (2, 4), "Stores that a warp has under way."),
     Axis("slab_n", (64, 32), "Contiguous columns that a copy of backward weights brings."),
     Axis("resident", (0, 1), "1: the columns stay in shared memory for all tiles of a block."),
-    Axis("cluster_m", (1, 2), "Blocks of a cluster that share their columns, of which each brings a part to all."),
+    Axis(
+        "cluster_m",
+        (1, 2, 4),
+        "Blocks of a cluster that share their columns, of which each brings a part to all; "
+        "4: two by two, which share rows too.",
+    ),
 )
 
 
@@ -81,7 +86,7 @@ class Space:
             "mix_layers": (0, 1) if convolution and form.layers > 1 else (0,),
             "store_buffers": (2, 4) if any(each.mapped for each in self.forms) else (2,), "slab_n": _slabs(form),
             "resident": (0, 1) if gemm or (convolution and form.layers == 1) else (0,),
-            "cluster_m": (1, 2) if kind != "wrw" else (1,),
+            "cluster_m": (1, 2, 4) if gemm else (1, 2) if convolution else (1,),
         }  # fmt: skip
         return SearchSpace(axes, self._allows)
 
@@ -145,8 +150,7 @@ class Space:
             yield full
         if 1 in axes["resident"] and t.tiles > t.slots:
             yield changed(t, resident=1)
-        if 2 in axes["cluster_m"]:
-            yield changed(t, cluster_m=2)
+        yield from (changed(t, cluster_m=blocks) for blocks in axes["cluster_m"][1:])
         for split in (1,) if t.pingpong else axes["cluster_k"]:
             if split > 1 and t.tiles * split <= t.slots:
                 yield changed(t, cluster_k=split)

@@ -9,9 +9,13 @@ from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
 from tilesmith.solvers.cuda.common.planes import leaves_out
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
 from tilesmith.solvers.solver import Config, cached_property
+from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 512
+# NOTE: on an H100, calls in a row gain 3 to 8 % where the next kernel begins early, after sums of up to 1536, and lose
+# 9 % after sums of 3072: between them nothing was measured.
+_SHORT_SUMS = 1536
 MAX_STAGES = 24
 # NOTE: all that blocks have under way together should not be too much for L2: with steps of 64, 144 KB on an SM were
 # 2-12 % faster than 216 KB on an H200 (128 x 4096 x 14336, 64 x 11008 x 4096, 384 x 128 x 147456), and 96 KB 4-20 %
@@ -89,8 +93,21 @@ class Sm90Tile(WarpgroupTile):
         """Columns that a step copies, by all blocks of a cluster together."""
         if self.form.b_columns:
             return self.b_cols
-        few = self.form.kind == "gemm" and self.value["cluster_m"] == 1
+        few = self.form.kind == "gemm" and self.cast == 1
         return min(self.block_n, self.form.cols) if few else self.block_n
+
+    @property
+    def cast(self) -> int:
+        """Blocks of a cluster that share operands: rows of them share columns, columns of them share rows."""
+        return self.value["cluster_m"]
+
+    @property
+    def cast_m(self) -> int:
+        return min(self.cast, 2)
+
+    @property
+    def cast_n(self) -> int:
+        return self.cast // self.cast_m
 
     @cached_property
     def beyond_ring(self) -> int:
@@ -109,7 +126,7 @@ class Sm90Tile(WarpgroupTile):
         if not self.value["stages"] and streams(self.form, self.target):
             room = min(room, _STREAM_BYTES // self.value["blocks_per_sm"])
         # A block that has several tiles reads ahead of the one that it computes.
-        alone = self.tiles * self.value["cluster_k"] * self.value["cluster_m"] <= self.slots
+        alone = self.tiles * self.value["cluster_k"] * self.cast <= self.slots
         each = self.stage_bytes + self._factor_bytes
         return min(room // each, MAX_STAGES, max(2, *self.layer_steps) if alone else MAX_STAGES)
 
@@ -226,12 +243,12 @@ class Sm90Tile(WarpgroupTile):
             return False, False
         own_a, own_b = (isinstance(x, Tiled) and x.dims[2] == form.layers for x in (form.a, form.b))
         a, b = form.rows, form.cols  # elements, over the length of the sums
-        return own_a and 2 * a >= b, own_b and 2 * b >= a and self.value["cluster_m"] == 1
+        return own_a and 2 * a >= b and self.cast_n == 1, own_b and 2 * b >= a and self.cast_m == 1
 
     @cached_property
     def partial_quads(self) -> int:
         """Groups of four partial sums in a slice: tiles are kept whole."""
-        tiles = self.tiles_m * self.value["cluster_m"] * self.tiles_n * self.form.layers
+        tiles = self.tiles_m * self.cast_m * self.tiles_n * self.form.layers
         return tiles * self.block_m * self.block_n // 4
 
     @cached_property
@@ -252,11 +269,12 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def tiles_m(self) -> int:
         """Tiles along rows; a cluster that shares columns counts as one."""
-        return -(-self.form.rows // (self.block_m * self.value["cluster_m"]))
+        return -(-self.form.rows // (self.block_m * self.cast_m))
 
     @cached_property
     def tiles_n(self) -> int:
-        return -(-self.cols // self.block_n)
+        """Tiles along columns; a cluster that shares rows counts as one."""
+        return -(-self.cols // (self.block_n * self.cast_n))
 
     @cached_property
     def cols(self) -> int:
@@ -289,7 +307,7 @@ class Sm90Tile(WarpgroupTile):
 
     @cached_property
     def tiles(self) -> int:
-        """Tiles of the launch, slices counted, splits not; a cluster that shares columns has one."""
+        """Tiles of the launch, slices counted, splits not; a cluster that shares operands has one."""
         return self.tiles_m * self.tiles_n * self.form.layers * self.value["split_k"]
 
     @property
@@ -299,10 +317,40 @@ class Sm90Tile(WarpgroupTile):
 
     @cached_property
     def grid(self) -> int:
-        split, cast, slots = self.value["cluster_k"], self.value["cluster_m"], self.slots
+        split, most = self.value["cluster_k"], self.at_once
         if self.value["resident"]:  # every block stays with its columns
-            slots = slots // self.tiles_n * self.tiles_n
-        return self.tiles * split if split > 1 else min(self.tiles, slots // cast) * cast
+            most = most // self.tiles_n * self.tiles_n
+        return self.tiles * split if split > 1 else min(self.tiles, most) * self.cast
+
+    @cached_property
+    def at_once(self) -> int:
+        """Blocks, or clusters that share operands, that run at once: a cluster lies in one part of the chip."""
+        pairs = self.slots // self.cast
+        if self.cast <= 2:
+            return pairs
+        return max(1, min(pairs, fit_of(self.target).tile.clusters[self.value["blocks_per_sm"] - 1][self.cast - 2]))
+
+    @cached_property
+    def once(self) -> bool:
+        """Whether a block has one tile, and all of its sums: its place in the grid says which.
+
+        The tiles that are walked together have an axis of the grid, so they divide the rows. NOTE: 2 instead of 4 of 14
+        rows took 1.42 times as long (2176 x 896 x 1920 on an H100).
+        """
+        form = self.form
+        whole = form.kind == "gemm" and form.layers == 1 and self.parts == 1 and not form.blockwise
+        alone = not self.value["resident"] and self.tiles <= self.at_once
+        return whole and alone and self.tiles_m % self.walked == 0
+
+    @cached_property
+    def early(self) -> bool:
+        """Whether the next kernel may begin as soon as this one's first copies are under way: only after short sums."""
+        return self.once and self.cast == 1 and self.form.reduced <= _SHORT_SUMS
+
+    @cached_property
+    def walked(self) -> int:
+        """Rows of tiles that are walked together."""
+        return min(self.value["group_m"], self.tiles_m)
 
     @property
     def sums(self) -> int:
@@ -350,7 +398,7 @@ class Sm90Tile(WarpgroupTile):
             return False
         if v["resident"] and not self._can_keep:
             return False
-        if v["cluster_m"] > 1 and not self._can_cast:
+        if self.cast > 1 and not self._can_cast:
             return False
         if v["split_k"] > 1 and not self._can_slice:
             return False
@@ -371,11 +419,15 @@ class Sm90Tile(WarpgroupTile):
         if form.kind == "conv" and form.layers > 1:
             return False
         walks = v["group_m"] == 1 and self.tiles_n <= self.target.cores and self.tiles > self.slots
-        return one and walks and self.parts == 1 and v["cluster_m"] == 1
+        return one and walks and self.parts == 1 and self.cast == 1
 
     @property
     def _can_cast(self) -> bool:
-        """Whether the columns divide among the blocks of a cluster."""
+        """Whether the columns, and the rows, divide among the blocks of a cluster that share them."""
         form, v = self.form, self.value
-        whole = -(-self.block_n // 64) % v["cluster_m"] if form.b_columns else self.block_n % (8 * v["cluster_m"])
-        return form.kind != "wrw" and v["cluster_k"] == 1 and not whole and form.rows > self.block_m
+        left = -(-self.block_n // 64) % self.cast_m if form.b_columns else self.block_n % (8 * self.cast_m)
+        if self.cast_n > 1:
+            if form.kind != "gemm" or v["split_k"] > 1 or form.cols <= self.block_n or form.nbytes != 2:
+                return False
+            left += self.block_m // 64 % self.cast_n if form.a_columns else 0
+        return form.kind != "wrw" and v["cluster_k"] == 1 and not left and form.rows > self.block_m

@@ -13,6 +13,12 @@ TS_DEVICE Planes planes_of(const Run &run, const Work &w) {
 // Tile `t` of the launch: columns of `group` tiles are walked first, so that neighbours share operands in L2.
 TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   Work w;
+  if (ONCE) { // the grid has an axis for whatever would be divided
+    w.slice = 0, w.layer = 0, w.group = 0, w.first = 0, w.last = run.steps;
+    w.m = (int)(blockIdx.z * (gridDim.x / CAST) + blockIdx.x / CAST) * CAST_M + (CAST_M > 1 ? rank % CAST_M : 0);
+    w.n = (int)blockIdx.y * CAST_N + (CAST_N > 1 ? rank / CAST_M : 0);
+    return w;
+  }
   const int tiles = run.tiles_m * run.tiles_n;
   if (MIXED) { // long and short sums side by side; shifted, so that no block gets one layer alone
     const int of = ts_quotient(t, run.by_layers), shifted = t - of * run.layers + of;
@@ -31,7 +37,8 @@ TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   const int width = run.group * run.tiles_n, group = ts_quotient(t, run.by_width), inside = t - group * width;
   const int left = run.tiles_m - group * run.group, high = left < run.group ? left : run.group;
   w.n = ts_quotient(inside, left < run.group ? run.by_left : run.by_group);
-  w.m = (group * run.group + inside - w.n * high) * CAST + (CAST > 1 ? rank : 0);
+  w.m = (group * run.group + inside - w.n * high) * CAST_M + (CAST_N > 1 ? rank % CAST_M : CAST_M > 1 ? rank : 0);
+  if (CAST_N > 1) w.n = w.n * CAST_N + rank / CAST_M;
   int steps = run.steps;
   if (KIND == CONV && LAYERED) {
     const int taps = first_tap(w.layer + 1) - first_tap(w.layer);

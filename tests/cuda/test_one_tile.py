@@ -1,0 +1,86 @@
+"""Products of which a block computes one tile, and clusters that share rows and columns. Numbers through the emulator.
+
+A block with one tile finds it by its place in the grid, and its first copies wait for nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+from cuda_chain import check_numbers, executable
+
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.gemm import GemmSignature
+from tilesmith.solvers.cuda.wgmma.solver import GemmSm90Solver
+from tilesmith.targets.cuda import cuda_target
+
+SOLVER = GemmSm90Solver()
+FEW, SOME = cuda_target("sm_90a", 3), cuda_target("sm_90a", 20)
+FULL = Epilogue(bias=True, activation="relu", residual=True)
+PLAIN = {
+    "warpgroups": 1, "products_m": 1, "block_n": 64, "block_k": 64, "stages": 0, "pingpong": 0, "cluster_k": 1,
+    "split_k": 1, "group_m": 1, "taps_inner": 0, "swap_mn": 0, "blocks_per_sm": 1, "mix_layers": 0, "store_buffers": 2,
+    "slab_n": 64, "resident": 0, "cluster_m": 1,
+}  # fmt: skip
+
+
+def gemm(m, n, k, dtype="bf16", **more):
+    return GemmSignature(m, n, k, dtype=dtype, **more)
+
+
+# Sums shorter and longer than the ring, tails of rows, columns and k; groups of some rows of tiles, and of all.
+ONCE = [
+    (gemm(256, 192, 200, trans_b=True), {}),
+    (gemm(250, 136, 72, "fp16"), {"block_k": 128, "group_m": 2}),
+    (gemm(190, 72, 520, trans_a=True, lda=192, epilogue=FULL), {"block_n": 32, "stages": 3, "group_m": 4}),
+    (gemm(256, 264, 330, trans_b=True, ldb=336, lda=336), {"warpgroups": 2, "block_n": 88, "store_buffers": 4}),
+    (gemm(72, 250, 128, trans_b=True, ldc=251), {"swap_mn": 1, "block_n": 24}),
+    (gemm(333, 65, 136, alpha=0.5, trans_b=True), {"warpgroups": 2, "block_n": 72, "stages": 3}),
+    (gemm(200, 129, 64, trans_b=True), {"pingpong": 1, "warpgroups": 2, "block_n": 48}),
+    (gemm(100, 24, 512, beta=1.0), {"blocks_per_sm": 2, "block_n": 32}),
+    (gemm(320, 120, 400, trans_b=True), {"cluster_m": 2, "block_n": 48, "group_m": 3}),
+]
+# Two by two: all four kinds of operands, edges in both directions, one tile a block and several.
+SQUARES = [
+    (SOME, gemm(200, 176, 200, trans_b=True), {"warpgroups": 1, "block_n": 48}),
+    (SOME, gemm(300, 250, 328, "fp16", trans_b=True, ldc=256), {"warpgroups": 2, "block_n": 80, "stages": 3}),
+    (SOME, gemm(200, 256, 136), {"block_n": 128, "group_m": 2}),
+    (SOME, gemm(256, 200, 136, trans_a=True, epilogue=FULL, ldc=208), {"warpgroups": 2, "block_n": 128, "stages": 3}),
+    (SOME, gemm(256, 200, 136, trans_a=True, trans_b=True), {"products_m": 2, "block_n": 64}),
+    (SOME, gemm(250, 128, 264, trans_b=True, lda=272, ldb=264), {"swap_mn": 1, "block_n": 48}),
+    (SOME, gemm(700, 500, 136, trans_b=True, ldc=504), {"warpgroups": 2, "block_n": 64, "group_m": 2, "stages": 3}),
+    (SOME, gemm(200, 320, 136, batch=3, trans_b=True), {"block_n": 32, "pingpong": 1, "warpgroups": 2}),
+]
+
+
+def named(value):
+    return value.get_func_name()[:40] if hasattr(value, "get_func_name") else ""
+
+
+def checked(signature, config, target, emulating):
+    geometry = signature.geometry
+    assert SOLVER.tile(geometry, config, target).fits
+    check_numbers(signature, executable(signature, SOLVER.draft(geometry, config, target), emulating, target))
+
+
+def config_of(signature, wanted):
+    return SOLVER.default_config(signature.geometry, SOME).replace(**(PLAIN | wanted))
+
+
+@pytest.mark.parametrize(("signature", "wanted"), ONCE, ids=named)
+def test_one_tile_a_block(signature, wanted, emulating):
+    signature = signature.canonical
+    config = config_of(signature, wanted)
+    tile = SOLVER.tile(signature.geometry, config, SOME)
+    assert tile.once
+    checked(signature, config, SOME, emulating)
+
+
+@pytest.mark.parametrize(("target", "signature", "wanted"), SQUARES, ids=named)
+def test_clusters_of_two_by_two(target, signature, wanted, emulating):
+    signature = signature.canonical
+    checked(signature, config_of(signature, wanted | {"cluster_m": 4}), target, emulating)
+
+
+def test_sums_that_a_cluster_shares(emulating):
+    signature = gemm(130, 72, 600, trans_b=True).canonical
+    checked(signature, config_of(signature, {"cluster_k": 3}), SOME, emulating)
