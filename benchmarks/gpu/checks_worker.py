@@ -82,11 +82,15 @@ def build(case: Case, target) -> tuple[object, str, str, list[Artifact]] | None:
     return plan, candidate.name, str(config), [by_digest[digest] for digest in plan.artifacts]
 
 
-def planted(values: tuple[np.ndarray, ...]) -> Iterator[tuple[str, tuple[np.ndarray, ...]]]:
-    """The values with NaN, then with Inf, in one operand after the other."""
-    for place, value in enumerate(values):
+def planted(signature: Signature, values: tuple[np.ndarray, ...]) -> Iterator[tuple[str, tuple[np.ndarray, ...]]]:
+    """The values with NaN, then with Inf, in one operand after the other.
+
+    A scale gets no Inf: times a sum that may be rounded to 0 or not, it is NaN or Inf, and both are right.
+    """
+    for place, (slot, value) in enumerate(zip(arguments(signature), values, strict=False)):
         if value.dtype.kind not in "iu":
-            for kinds in ((np.nan, np.nan), (np.inf, -np.inf)):
+            infinite = [] if slot.name == "scale" else [(np.inf, -np.inf)]
+            for kinds in ((np.nan, np.nan), *infinite):
                 changed = planted_copy(value, kinds, place)
                 yield f"{kinds[0]} in argument {place}", (*values[:place], changed, *values[place + 1 :])
 
@@ -114,7 +118,7 @@ def verdicts(case: Case, signature: Signature, executable: Executable, target) -
     everywhere = case.number % PLANTED == 0 if drawn else case.part == "kernels" and case.number == 0
     if everywhere and flops(signature) <= SPECIAL_FLOPS:
         with np.errstate(all="ignore"):
-            for what, changed in planted(values):
+            for what, changed in planted(signature, values):
                 truth = device_oracle(signature, changed, target, 0, CACHE)
                 yield what, DeviceBench(signature, changed, truth, target).check(executable)
 
