@@ -74,14 +74,14 @@ WIDE_TURNS = [
     (conv("fwd", 17, 33), config(4, 16, 6, 1)),
 ]
 
-# Eight pixels of all columns or of eight; the last ones are fewer. On three SMs threads have several turns.
+# The last eight pixels are fewer. On three SMs threads have several turns.
 FEW_CASES = [
-    *(conv("fwd", c, k) for c, k in ((1, 5), (3, 64), (2, 3), (7, 4), (1, 1), (4, 40))),
-    *(conv("bwd", c, k) for c, k in ((1, 5), (64, 3), (10, 3))),
-    conv("fwd", 3, 24, epilogue=BIASED),
-    conv("fwd", 2, 9, epilogue=BIASED, output_dtype="fp32"),
+    *(conv("fwd", c, k) for c, k in ((1, 5), (4, 8), (2, 3), (7, 4), (1, 1))),
+    *(conv("bwd", c, k) for c, k in ((1, 5), (8, 3))),
+    conv("fwd", 3, 8, epilogue=BIASED),
+    conv("fwd", 2, 7, epilogue=BIASED, output_dtype="fp32"),
     gemm(4003, 7, 4, "fp16", alpha=0.5, trans_b=True),
-    gemm(12001, 48, 2, c_dtype="fp32"),
+    gemm(12001, 8, 2, c_dtype="fp32"),
 ]
 
 
@@ -116,7 +116,9 @@ def test_numbers_of_threads(signature, emulating):
 
 
 @pytest.mark.parametrize(
-    "signature", [gemm(5000, 16, 5), gemm(5000, 11, 3), gemm(3, 64, 5000, trans_a=True)], ids=named
+    "signature",
+    [gemm(5000, 8, 5), gemm(5000, 9, 3), gemm(5000, 64, 3), gemm(5000, 3, 9), gemm(3, 4, 5000, trans_a=True)],
+    ids=named,
 )
 def test_what_threads_would_not_hold_is_refused(signature):
     found = FEW.applicable(signature.canonical.geometry, H200)

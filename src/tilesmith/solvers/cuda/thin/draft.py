@@ -43,7 +43,7 @@ def few_draft(t: FewTile) -> Draft:
     form, arguments = t.form, _of_rows(t.form)
     header = Header(
         {"K": form.first, "N": form.second, "THREADS": t.threads},
-        {"BIAS": form.bias, "SCALED": form.alpha != 1.0, "BY_COLUMNS": t.by_columns},
+        {"BIAS": form.bias, "SCALED": form.alpha != 1.0},
         {"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
         functions=activate(form.epilogue, "TS_MMA_DEVICE"), arguments=arguments,
     )  # fmt: skip

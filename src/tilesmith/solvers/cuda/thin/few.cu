@@ -1,10 +1,8 @@
 namespace ts_mma {
 namespace @SYM@_scope {
 @HEADER@
-// Eight pixels are K pieces of 8 elements, whatever K is. BY_COLUMNS: a thread has 8 columns of all its pixels, else it
-// has all N, and eight pixels' results are N pieces. What a thread needs of the filter stays in its registers.
-constexpr int COLUMNS = BY_COLUMNS ? 8 : N, CHUNKS = BY_COLUMNS ? N / 8 : 1, SLOTS = THREADS / CHUNKS;
-static_assert(!BY_COLUMNS || N % 8 == 0, "whole pieces");
+// Eight pixels are K pieces of 8 elements, whatever K is, and their results N pieces. A thread has eight pixels at a
+// time, and the filter in its registers.
 
 // The words of eight pixels, of which `left` exist.
 TS_MMA_DEVICE void load_pixels(u32 (&x)[4 * K], const Element *from, int left) {
@@ -43,22 +41,21 @@ TS_MMA_DEVICE void store_piece(Out *to, const float (&x)[8], int left) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) @SYM@(TS_PARAMETERS) {
-  const int slot = threadIdx.x / CHUNKS, column = threadIdx.x % CHUNKS * 8;
-  const i64 groups = (rows + 7) / 8, stride = (i64)gridDim.x * SLOTS, first = (i64)blockIdx.x * SLOTS + slot;
+  const i64 groups = (rows + 7) / 8, stride = (i64)gridDim.x * THREADS, first = (i64)blockIdx.x * THREADS + threadIdx.x;
   const auto left_at = [&](i64 group) {
     const i64 left = rows - group * 8;
     return left > 8 ? 8 : left > 0 ? (int)left : 0;
   };
   wait_previous();
-  if (slot >= SLOTS || first >= groups) return;
+  if (first >= groups) return;
   u32 next[4 * K];
   load_pixels(next, a + first * (8 * K), left_at(first));
-  float filter[K][COLUMNS], biases[COLUMNS];
+  float filter[K][N], biases[N];
 #pragma unroll
-  for (int n = 0; n < COLUMNS; n++) {
+  for (int n = 0; n < N; n++) {
 #pragma unroll
-    for (int k = 0; k < K; k++) filter[k][n] = widened(b[k * b_row + (column + n) * b_column]);
-    biases[n] = BIAS ? widened(bias[column + n]) : 0.0f;
+    for (int k = 0; k < K; k++) filter[k][n] = widened(b[k * b_row + n * b_column]);
+    biases[n] = BIAS ? widened(bias[n]) : 0.0f;
   }
   const float factor = (float)alpha;
 #pragma unroll 1
@@ -69,11 +66,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) @SYM@(TS_PARAMETERS) {
     for (int i = 0; i < 4 * K; i++) x[i] = next[i];
     load_pixels(next, a + (group + stride) * (8 * K), left_at(group + stride));
 #pragma unroll
-    for (int i = 0; i < COLUMNS; i++) {
+    for (int i = 0; i < N; i++) {
       float sums[8];
 #pragma unroll
       for (int e = 0; e < 8; e++) {
-        const int pixel = (i * 8 + e) / COLUMNS, n = (i * 8 + e) % COLUMNS;
+        const int pixel = (i * 8 + e) / N, n = (i * 8 + e) % N;
         float sum = 0.0f;
 #pragma unroll
         for (int k = 0; k < K; k++) {
@@ -84,8 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) @SYM@(TS_PARAMETERS) {
         if constexpr (BIAS) sum += biases[n];
         sums[e] = activate(sum);
       }
-      if constexpr (BY_COLUMNS) store_piece(out + (group * 8 + i) * N + column, sums, i < left ? 8 : 0);
-      else store_piece(out + group * 8 * N + i * 8, sums, left * N - i * 8);
+      store_piece(out + group * 8 * N + i * 8, sums, left * N - i * 8);
     }
   }
 }

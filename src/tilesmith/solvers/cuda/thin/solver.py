@@ -82,7 +82,7 @@ class WgmmaThinSolver(MmaThinSolver):
 
 
 class FfmaThinSolver(Listed[ThinForm, FewTile]):
-    """Rows so short that threads multiply them: up to 4 channels to a multiple of 8, or up to 32 products a pixel."""
+    """Rows so short that threads multiply them: up to 8 channels on both sides, and 32 products a pixel."""
 
     name = "ffma_thin"
     revision = 1
