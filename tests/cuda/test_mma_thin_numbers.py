@@ -13,12 +13,12 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import rewrites
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.thin.solver import MmaThinSolver, WgmmaThinSolver
+from tilesmith.solvers.cuda.thin.solver import FfmaThinSolver, MmaThinSolver, WgmmaThinSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
 from tilesmith.toolchain.build import build_unit
 
-SOLVER, WIDE = MmaThinSolver(), WgmmaThinSolver()
+SOLVER, WIDE, FEW = MmaThinSolver(), WgmmaThinSolver(), FfmaThinSolver()
 
 
 def config(*values: int) -> Config:
@@ -74,6 +74,16 @@ WIDE_TURNS = [
     (conv("fwd", 17, 33), config(4, 16, 6, 1)),
 ]
 
+# The last eight pixels are fewer. On three SMs threads have several turns.
+FEW_CASES = [
+    *(conv("fwd", c, k) for c, k in ((1, 5), (4, 8), (2, 3), (7, 4), (1, 1))),
+    *(conv("bwd", c, k) for c, k in ((1, 5), (8, 3))),
+    conv("fwd", 3, 8, epilogue=BIASED),
+    conv("fwd", 2, 7, epilogue=BIASED, output_dtype="fp32"),
+    gemm(4003, 7, 4, "fp16", alpha=0.5, trans_b=True),
+    gemm(12001, 8, 2, c_dtype="fp32"),
+]
+
 
 def named(value):
     return str(value) if isinstance(value, Config) else value.get_func_name()[:50]
@@ -92,6 +102,28 @@ def test_numbers_of_warpgroups(signature, chosen, emulating):
 @pytest.mark.parametrize(("signature", "chosen"), WIDE_TURNS, ids=named)
 def test_numbers_of_stages_that_are_filled_again(signature, chosen, emulating):
     check(WIDE, signature.canonical, chosen, emulating, cuda_target("sm_90a", 3))
+
+
+@pytest.mark.parametrize("signature", FEW_CASES, ids=named)
+def test_numbers_of_threads(signature, emulating):
+    signature = signature.canonical
+    for threads, blocks in ((128, 1), (256, 2)):
+        chosen = Config((("threads", threads), ("blocks_per_sm", blocks)))
+        geometry = rewrites(signature)[-1].signature.geometry
+        assert FEW.applicable(geometry, H200) == Accepted()
+        made = executable(signature, FEW.draft(geometry, chosen, cuda_target("sm_90a", 3)), emulating)
+        check_numbers(signature, made)
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [gemm(5000, 8, 5), gemm(5000, 9, 3), gemm(5000, 64, 3), gemm(5000, 3, 9), gemm(3, 4, 5000, trans_a=True)],
+    ids=named,
+)
+def test_what_threads_would_not_hold_is_refused(signature):
+    found = FEW.applicable(signature.canonical.geometry, H200)
+    assert isinstance(found, Rejected)
+    assert found.reason == reasons.CHANNELS
 
 
 def check(solver, signature, chosen, emulating, target=H200):

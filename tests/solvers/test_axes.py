@@ -24,6 +24,7 @@ PROBLEMS = [
     GemmSignature(100, 200, 300),
     GemmSignature(101, 201, 301, dtype="bf16"),
     GemmSignature(50000, 64, 64, dtype="bf16"),
+    GemmSignature(50000, 4, 3, dtype="bf16"),
     *(
         ConvSignature(
             (4, 28, 28, c), (k, 3, 3, c // g), mode=mode, padding=1, groups=g, dtype=dtype, shared_layout="NHWC"

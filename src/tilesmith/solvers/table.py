@@ -34,7 +34,7 @@ from tilesmith.solvers.cuda.phases.solver import PhasesSolver, WgmmaPhasesSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.row_groups.solver import RowGroupsSolver
 from tilesmith.solvers.cuda.runs.solver import RunsBwdSolver, RunsSolver, RunsWrwSolver
-from tilesmith.solvers.cuda.thin.solver import MmaThinSolver, WgmmaThinSolver
+from tilesmith.solvers.cuda.thin.solver import FfmaThinSolver, MmaThinSolver, WgmmaThinSolver
 from tilesmith.solvers.cuda.wgmma.copied import CopiedGemmSolver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.external.candidate import EXTERNAL_SOLVERS, LibrarySolver
@@ -73,6 +73,7 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     NarrowGroupsSolver(),
     Dp4aSolver(),
     FfmaGemmSolver(),
+    FfmaThinSolver(),
     MmaThinSolver(),
     WgmmaThinSolver(),
     WgmmaPhasesSolver(),

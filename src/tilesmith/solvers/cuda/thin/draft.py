@@ -9,6 +9,8 @@ from tilesmith.codegen.cuda.hopper import mma_bulk_text, mma_product_text
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
+from tilesmith.solvers.cuda.thin.few import FewTile
+from tilesmith.solvers.cuda.thin.form import ThinForm
 from tilesmith.solvers.cuda.thin.tile import ThinTile
 from tilesmith.solvers.cuda.thin.wide import WideTile
 
@@ -17,14 +19,11 @@ _FOLDER = Path(__file__).parent
 
 def thin_draft(t: ThinTile) -> Draft:
     form, early = t.form, t.target.has_cluster
-    slots = [Pointer(Space.SLOT, i) for i in range(3 + form.bias)]
+    operands, results = _tensors(form)
     row, column = form.steps
-    operands = (Argument("a", "const Element *", slots[0]), Argument("b", "const Element *", slots[1]))
-    # Without a bias the kernel does not read it.
-    results = (Argument("bias", "const Out *", slots[2]), Argument("out", "Out *", slots[-1]))
     alpha, rows = Argument("alpha", "float", Real(form.alpha)), integers("i64", rows=form.length)
     if not t.weights:
-        arguments = (*operands, *results, *rows, *integers("i64", b_row=row, b_column=column), alpha)
+        arguments = _of_rows(form)
         source = _source(t, "wide" if isinstance(t, WideTile) else "rows", arguments)
         launch = Launch(0, source.symbol, (t.blocks, 1, 1), passed(arguments), (t.threads, 1, 1),
                         shared_bytes=t.shared_bytes, programmatic=early)  # fmt: skip
@@ -38,6 +37,37 @@ def thin_draft(t: ThinTile) -> Draft:
                    shared_bytes=t.shared_bytes, programmatic=early)  # fmt: skip
     second = Launch(1, total.symbol, (t.sums * t.team, 1, 1), passed(of_total), (32, 8, 1), programmatic=early)
     return Draft((source, total), (first, second), workspace_bytes=t.partial_bytes)
+
+
+def few_draft(t: FewTile) -> Draft:
+    form, arguments = t.form, _of_rows(t.form)
+    header = Header(
+        {"K": form.first, "N": form.second, "THREADS": t.threads},
+        {"BIAS": form.bias, "SCALED": form.alpha != 1.0},
+        {"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
+        functions=activate(form.epilogue, "TS_MMA_DEVICE"), arguments=arguments,
+    )  # fmt: skip
+    tile, arch = f"{form.first}x{form.second}t{t.threads}", t.target.arch
+    source = unit("thinfew", form.dtype, tile, arch, mma_prelude(), template(_FOLDER, "few"), header)
+    launch = Launch(
+        0, source.symbol, (t.blocks, 1, 1), passed(arguments), (t.threads, 1, 1), programmatic=t.target.has_cluster
+    )
+    return Draft((source,), (launch,))
+
+
+def _tensors(form: ThinForm) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
+    """Operands, and bias and result."""
+    slots = [Pointer(Space.SLOT, i) for i in range(3 + form.bias)]
+    operands = (Argument("a", "const Element *", slots[0]), Argument("b", "const Element *", slots[1]))
+    # Without a bias the kernel does not read it.
+    return operands, (Argument("bias", "const Out *", slots[2]), Argument("out", "Out *", slots[-1]))
+
+
+def _of_rows(form: ThinForm) -> tuple[Argument, ...]:
+    operands, results = _tensors(form)
+    row, column = form.steps
+    sizes = (*integers("i64", rows=form.length), *integers("i64", b_row=row, b_column=column))
+    return (*operands, *results, *sizes, Argument("alpha", "float", Real(form.alpha)))
 
 
 def _source(t: ThinTile, part: str, arguments: tuple[Argument, ...]) -> Source:

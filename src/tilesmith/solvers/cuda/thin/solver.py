@@ -11,7 +11,8 @@ from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.listed import Listed
 from tilesmith.solvers.cuda.thin.cost import thin_seconds
-from tilesmith.solvers.cuda.thin.draft import thin_draft
+from tilesmith.solvers.cuda.thin.draft import few_draft, thin_draft
+from tilesmith.solvers.cuda.thin.few import FewTile, takes
 from tilesmith.solvers.cuda.thin.form import MAX_WIDE_COLUMNS, ThinForm, thin_form
 from tilesmith.solvers.cuda.thin.tile import ThinTile
 from tilesmith.solvers.cuda.thin.wide import WideTile
@@ -78,3 +79,29 @@ class WgmmaThinSolver(MmaThinSolver):
     def seconds(self, tile: ThinTile) -> float:
         assert isinstance(tile, WideTile)
         return tile.seconds(fit_of(tile.target).wide_thin)
+
+
+class FfmaThinSolver(Listed[ThinForm, FewTile]):
+    """Rows so short that threads multiply them: up to 8 channels on both sides, and 32 products a pixel."""
+
+    name = "ffma_thin"
+    revision = 1
+    features = MmaThinSolver.features
+    axes = (
+        Axis("threads", (128, 256, 512), "Threads of a block."),
+        Axis("blocks_per_sm", (1, 2, 3, 4, 6, 8, 12, 16, 32), "Blocks for each SM, which may run fewer at once."),
+    )
+    op = GemmGeometry
+    of = FewTile
+
+    def form_of(self, problem: GemmGeometry) -> ThinForm | Rejected:
+        form = thin_form(problem)
+        if isinstance(form, ThinForm) and not takes(form):
+            return Rejected(reasons.CHANNELS, f"{form.first} to {form.second} ({form.kind})")
+        return form
+
+    def seconds(self, tile: FewTile) -> float:
+        return tile.seconds
+
+    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
+        return few_draft(self.tile(problem, config, target))
