@@ -170,11 +170,8 @@ ROWS = GemmSignature(5003, 127, 71, dtype="bf16", trans_b=True)  # the rows of i
     ("solver", "signature", "stores"),
     [
         ("wgmma_gemm", GemmSignature(512, 256, 64, dtype="bf16", trans_b=True), True),
-        (
-            "wgmma_gemm",
-            GemmSignature(512, 250, 64, dtype="bf16", trans_b=True, beta=1.0),
-            False,
-        ),  # maps for loads alone
+        # Maps for loads alone.
+        ("wgmma_gemm", GemmSignature(512, 250, 64, dtype="bf16", trans_b=True, beta=1.0), False),
         ("wgmma_thin", ROWS, True),
         ("mma_dense", ROWS, False),
     ],

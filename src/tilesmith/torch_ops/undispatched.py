@@ -1,11 +1,13 @@
 """Operators in the programs that Inductor writes: called as functions, without PyTorch's dispatcher.
 
-The dispatcher takes twice the host time of a launch. It has nothing to do there: a compiled program has its gradients,
-transforms and autocast behind it. Where a dispatch mode or the profiler watches the thread, the operator is called.
+The dispatcher takes most of the host time of a call (``benchmarks/host.py``), and has nothing to do there: gradients,
+transforms and autocast are parts of the program. Where a dispatch mode or the profiler watches the thread, the operator
+is called. Inductor's lowerings are private: where a version of PyTorch has others, its programs call the operators.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -18,8 +20,9 @@ Kernel = Callable[..., torch.Tensor]
 _C: Any = torch._C
 _profiles: Callable[[], bool] = _C._autograd._profiler_enabled
 _LOWERINGS = "torch._inductor.lowering"
-_names: dict[Any, str] = {}  # of the functions, by the operator's overload
-_lowered: set[Any] = set()
+_FILTER = 1  # its place among the tensors, and among the arguments
+_waiting: dict[Any, str] = {}  # operators that Inductor has not been told of, and the names of their functions
+_log = logging.getLogger("tilesmith.compile")
 
 
 def add_undispatched(name: str, kernel: Kernel) -> None:
@@ -39,21 +42,20 @@ def add_undispatched(name: str, kernel: Kernel) -> None:
         return kernel(*arguments)
 
     setattr(torch.ops.tilesmith, f"{name}_kernel", call)
-    _names[operator] = f"torch.ops.tilesmith.{name}_kernel"
+    _waiting[operator] = f"torch.ops.tilesmith.{name}_kernel"
 
 
 def lower_undispatched() -> None:
     """Tell Inductor of the functions, once it is loaded; fake kernels call this, which run before each lowering."""
-    if len(_lowered) == len(_names) or _LOWERINGS not in sys.modules:
-        return
-    for operator, name in _names.items():
-        if operator not in _lowered:
-            _lowered.add(operator)
-            _lower(operator, name)
+    while _waiting and _LOWERINGS in sys.modules:
+        operator, name = _waiting.popitem()
+        try:
+            _lower(operator, name, sys.modules[_LOWERINGS])
+        except (ImportError, AttributeError) as error:
+            _log.info("programs of this PyTorch call %s by the dispatcher: %s", operator, error)
 
 
-def _lower(operator: Any, name: str) -> None:
-    lowering: Any = sys.modules[_LOWERINGS]
+def _lower(operator: Any, name: str, lowering: Any) -> None:
     from torch._inductor import ir
     from torch._inductor.virtualized import V
     from torch._library.utils import get_layout_constraint_tag
@@ -75,21 +77,18 @@ def _lower(operator: Any, name: str) -> None:
             if isinstance(call, ir.MultiOutput):  # takes the call's result
                 call = call.inputs[0]
             call.set_python_kernel_name(name)
-            _turn_in_words(call)
+            _name_filter(call, ir)
         return result
 
     lowering.lowerings[operator] = lower
 
 
-def _turn_in_words(call: Any) -> None:
-    """Write ``w.t()`` for a transposed filter: Inductor's own views do not say what they are views of.
+def _name_filter(call: Any, ir: Any) -> None:
+    """Write ``w.t()`` for a transposed filter: Inductor's own views do not know the tensor that they are views of.
 
-    A filter that is packed once is known by the tensor that it is a view of, and by that tensor's version.
+    A filter that is packed once is found again by that tensor, and by its version.
     """
-    from torch._inductor import ir
-
-    place = 1  # of the filter, among the tensors and among the arguments
-    view = call.inputs[place]
+    view = call.inputs[_FILTER]
     if not isinstance(view, ir.ReinterpretView) or len(view.get_size()) != 2:
         return
     whole = view.data.get_layout()
@@ -100,7 +99,7 @@ def _turn_in_words(call: Any) -> None:
 
     def codegen_args() -> list[str]:
         arguments = written()
-        arguments[place] = f"{view.data.codegen_reference()}.t()"
+        arguments[_FILTER] = f"{view.data.codegen_reference()}.t()"
         return arguments
 
     call.codegen_args = codegen_args

@@ -22,7 +22,8 @@ _FEW = 8  # channels: one vector of a 16-bit type
 _MANY_TAPS = 64  # between the filters that were measured
 _WIDE = 256  # of a product's sides, from which cuBLAS was measured
 _WIDE_FUSED = 64  # with an activation or a residual in the kernel, for which PyTorch makes a pass of its own
-_MANY_ROWS = 512  # of a product on a CPU, from which packing the filter at each call costs little
+_PLAIN_ARCHES = ("x86_64-v2", "x86_64-v3")  # on which PyTorch has no bf16 products of its own but plain loops
+_MANY_ROWS = {"fp32": 512, "bf16": 48}  # of a product on a CPU, from which ours wins although it packs at each call
 Expected = tuple[bool, str]
 
 
@@ -58,16 +59,15 @@ def _conv_on_gpu(problem: ConvGeometry, solver: str) -> Expected:
 
 
 def _gemm_on_cpu(signature: GemmSignature, target: CpuTarget, packed: bool) -> Expected:
-    amd = target.card.startswith("zen")
-    emulated = signature.dtype == "bf16" and not target.bf16_dot
-    if signature.batch > 1 or not (emulated or (amd and signature.dtype == "fp32")):
+    measured = {"fp32": target.card.startswith("zen"), "bf16": target.arch in _PLAIN_ARCHES}
+    name = signature.dtype
+    if signature.batch > 1 or not measured.get(name):
         return False, "estimate: such products on this CPU are kept for PyTorch"  # nothing is published
     if packed and signature.m == 1 and 4 * signature.n * signature.k > target.l3_bytes:
-        return False, "estimate: a product of one row with a filter beyond the caches"  # 0.7
-    if not packed and signature.m < _MANY_ROWS:
-        return False, "estimate: a product of few rows, whose filter would be packed at each call"  # 0.03 to 1
-    how = "bf16 without instructions of the CPU" if emulated else "fp32 on AMD's CPUs"
-    return True, f"estimate: products of {how} win"  # packed 7.4, 1.17; else 1.10 in fp32
+        return False, "estimate: a product of one row with a filter beyond the caches"  # 0.8, 0.95
+    if not packed and signature.m < _MANY_ROWS[name]:
+        return False, "estimate: a product of few rows, whose filter would be packed at each call"  # fp32: 0.03 to 0.9
+    return True, f"estimate: products of {name} win on this CPU"  # packed 1.18 (least 0.93), 6.5; else 1.09, 6.1
 
 
 def _gemm_on_gpu(signature: GemmSignature) -> Expected:

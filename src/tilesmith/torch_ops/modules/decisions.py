@@ -1,4 +1,4 @@
-"""What of an optimized model is left to PyTorch where nothing is measured: on a GPU, and in a compiled program.
+"""Decides which layers of an optimized model PyTorch runs where nothing is measured: on GPUs and in compiled programs.
 
 One rule for layers and for compiled graphs: ``compile.decide``. It decides about a layer's own problem, and about the
 gradient of its input, of its filter and of its bias, each for itself.
