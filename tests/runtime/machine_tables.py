@@ -1,4 +1,4 @@
-"""Writes the C runtime's tables of machines from Python's targets: ``python tests/runtime/machine_tables.py``."""
+"""Writes the C runtime's tables of machines and mends from Python's: ``python tests/runtime/machine_tables.py``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import tilesmith.runtime
+from tilesmith.plan.withdrawn import MENDS
 from tilesmith.targets import cards, cpu, cuda, detect
 
 CSRC = Path(tilesmith.runtime.__file__).parent / "csrc"
@@ -14,7 +15,11 @@ CSRC = Path(tilesmith.runtime.__file__).parent / "csrc"
 
 def files() -> dict[str, str]:
     """The name and text of each file."""
-    return {"ts_target_tables.h": target_tables(), "ts_machine_tables.h": machine_tables()}
+    return {
+        "ts_target_tables.h": target_tables(),
+        "ts_machine_tables.h": machine_tables(),
+        "ts_withdrawn_table.h": withdrawn_table(),
+    }
 
 
 def target_tables() -> str:
@@ -66,6 +71,15 @@ def machine_tables() -> str:
     )
 
 
+def withdrawn_table() -> str:
+    """What ``plan/withdrawn.py`` reads."""
+    rows = [(each.solver, each.problem, each.config, each.wrong) for each in MENDS]
+    head = "/* Written by tests/runtime/machine_tables.py from plan/withdrawn.py; a test compares. */\n"
+    return guarded(
+        head, "TS_WITHDRAWN_TABLE_H", "", table("mends", "char solver[], problem[], config[], wrong[];", rows)
+    )
+
+
 class Flags(frozenset[str]):
     """Names of features, shown as C's constants for them."""
 
@@ -74,11 +88,13 @@ class Flags(frozenset[str]):
 
 
 def whole(guard: str, *parts: str) -> str:
-    head = (
-        "/* Written by tests/runtime/machine_tables.py from targets/, where new machines go; a test compares. */\n"
-        f'#ifndef {guard}\n#define {guard}\n\n#include "ts_target.h"\n\n/* clang-format off */\n'
-    )
-    return "".join((head, *parts, "/* clang-format on */\n\n#endif\n"))
+    head = "/* Written by tests/runtime/machine_tables.py from targets/, where new machines go; a test compares. */\n"
+    return guarded(head, guard, '#include "ts_target.h"\n\n', *parts)
+
+
+def guarded(head: str, guard: str, includes: str, *parts: str) -> str:
+    begin = f"#ifndef {guard}\n#define {guard}\n\n{includes}/* clang-format off */\n"
+    return "".join((head, begin, *parts, "/* clang-format on */\n\n#endif\n"))
 
 
 def table(name: str, fields: str, rows: Iterable[Iterable[object]]) -> str:

@@ -14,7 +14,7 @@ from tilesmith.plan.assemble import assemble
 from tilesmith.plan.serial import Serial
 from tilesmith.problems.driver import command_or_key, is_key
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.generation import generator_digest
+from tilesmith.solvers.generation import provenance_of
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.solver import Config, parse_config
 from tilesmith.solvers.table import Candidate
@@ -91,7 +91,7 @@ def _make(request: Request, candidate: Candidate, config: str) -> BuiltPlan:
             raise artifact
         artifacts.append(artifact)
     revision = candidate.solver.revision
-    provenance = f"{candidate.name}/{revision} generator {generator_digest(target.family)}"
+    provenance = provenance_of(candidate.name, revision, target.family)
     digests = [artifact.digest for artifact in artifacts]
     plan = assemble(draft, request.signature, candidate.name, config, target, digests, provenance)
     serial = Serial.of(plan)

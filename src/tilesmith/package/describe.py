@@ -8,7 +8,7 @@ from tilesmith.errors import PackageError, PlanError
 from tilesmith.package.files import PackageFile, records_in
 from tilesmith.package.records import Kind, PackageEntry
 from tilesmith.package.trust import examine
-from tilesmith.plan.serial import decode
+from tilesmith.plan.serial import decode, read_head
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,15 @@ def summary(package: PackageFile, nbytes: int) -> PackageSummary:
         len(counts[Kind.BINARY]), rows[Kind.FIND], rows[Kind.PERF],
         tuple(sorted({entry.target for kind in (Kind.FIND, Kind.PERF) for entry in counts[kind]})),
     )  # fmt: skip
+
+
+def withdrawn_plans(package: PackageFile) -> int:
+    """How many plans have kernels that compute wrong numbers. Raises ``PackageError`` for a damaged one."""
+    plans = (entry for entry in package.entries() if entry.kind == Kind.PLAN)
+    try:
+        return sum(bool(read_head(plan.content()).withdrawn) for plan in plans)
+    except PlanError as error:
+        raise PackageError(f"{package.path}: {error}") from None
 
 
 def describe(entry: PackageEntry) -> EntrySummary:

@@ -44,6 +44,7 @@ from tilesmith.plan.decode import (
     decode,
 )
 from tilesmith.plan.records import Integer, Memset, Plan, Pointer, Real, Step, TensorMap
+from tilesmith.plan.withdrawn import why_withdrawn
 
 __all__ = ["MOST_BYTES", "Serial", "check_header", "decode", "encode", "read_head"]
 _COUNT, _SIZES = struct.Struct("<I"), struct.Struct("<4q2IB")
@@ -58,6 +59,7 @@ class Serial:
     target: str
     solver: str
     config: str
+    provenance: str
     family: str
     artifacts: tuple[str, ...]
 
@@ -66,10 +68,18 @@ class Serial:
         """The whole plan, decoded when it is first asked for."""
         return decode(self.data)
 
+    @property
+    def withdrawn(self) -> str:
+        """What is wrong with its kernels, so that it is not launched (``plan.withdrawn``); empty if nothing is."""
+        return why_withdrawn(self.solver, self.problem, self.config, self.provenance)
+
     @classmethod
     def of(cls, plan: Plan) -> Serial:
         """``plan`` serialised; it need not be decoded."""
-        made = cls(encode(plan), plan.problem, plan.target, plan.solver, plan.config, plan.family, plan.artifacts)
+        made = cls(
+            encode(plan), plan.problem, plan.target, plan.solver, plan.config, plan.provenance, plan.family,
+            plan.artifacts,
+        )  # fmt: skip
         made.__dict__["plan"] = plan
         return made
 
@@ -125,13 +135,13 @@ def read_head(data: bytes) -> Serial:
             at += 4 + 16 * number(data, at)[0] + 9
         count = number(data, at)[0]
         digests = data[at + 4 : at + 4 + 32 * count].hex()
-        problem, target, solver, config = [text.decode() for text in texts[:4]]
+        problem, target, solver, config, provenance = [text.decode() for text in texts]
     except (struct.error, UnicodeDecodeError, IndexError) as error:
         raise PlanError(f"plan has a broken head: {error}") from None
     if len(digests) != 64 * count:
         raise PlanError(f"plan counts {count} artifacts at byte {at}, more than it has bytes")
     artifacts = tuple([digests[i : i + 64] for i in range(0, len(digests), 64)])
-    return Serial(data, problem, target, solver, config, family, artifacts)
+    return Serial(data, problem, target, solver, config, provenance, family, artifacts)
 
 
 class _Writer:

@@ -8,12 +8,13 @@ instructions its kernels use.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilesmith.errors import PackageError, PlanError
-from tilesmith.plan.serial import check_header, read_head
+from tilesmith.plan.serial import Serial, check_header, read_head
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.packages import Kind, PackageReader, name_of
@@ -22,6 +23,9 @@ from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import Artifact
 from tilesmith.toolchain.plans import HeldPlan
 from tilesmith.toolchain.toolchains import why_it_cannot_run
+
+_told: set[str] = set()  # paths of packages
+_log = logging.getLogger("tilesmith.package")
 
 
 @dataclass(frozen=True)
@@ -70,12 +74,27 @@ def plan_for(package: PackageReader, signature: Signature, target: Target, rank:
 def ranked_plans(package: PackageReader, signature: Signature, target: Target) -> Iterator[PackagedPlan]:
     """The plans of a package for a problem, the best first; each is read when it is asked for.
 
+    Plans whose kernels are known to compute wrong numbers (``plan.withdrawn``) are passed over.
     Raises ``PackageError`` as ``plan_for`` does.
     """
     name, rank = _name(package, signature, target), 0
     while name and (index := package.find(Kind.PLAN, name, rank)) is not None:
-        yield PackagedPlan(_plan_at(package, index, target), *package.revision_and_time(index))
+        held = _plan_at(package, index, target)
+        if held.serial.withdrawn:
+            _tell_of_withdrawn(package, held.serial)
+        else:
+            yield PackagedPlan(held, *package.revision_and_time(index))
         rank += 1
+
+
+def _tell_of_withdrawn(package: PackageReader, serial: Serial) -> None:
+    """Once for each package."""
+    if package.path not in _told:
+        _told.add(package.path)
+        _log.warning(
+            "%s: %s %s computes wrong numbers (%s) and is not used; other plans of this package may be like it: build "
+            "the package anew", package.path, serial.solver, serial.config, serial.withdrawn,
+        )  # fmt: skip
 
 
 def _plan_at(package: PackageReader, index: int, target: Target) -> HeldPlan:

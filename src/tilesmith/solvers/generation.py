@@ -7,6 +7,8 @@ import os
 from operator import itemgetter
 from pathlib import Path
 
+from tilesmith.plan.withdrawn import provenance
+
 _FOLDERS = ("problems", "targets", "plan", "codegen", "solvers")
 _PACKAGE = str(Path(__file__).parents[1])
 FAMILIES = {"cpu": "c", "cuda": "cuda"}  # each family's own folders, in codegen/ and in solvers/
@@ -28,6 +30,11 @@ def generator_digest(family: str) -> str:
                 digest.update(data)
         _known[family] = digest.hexdigest()[:16]
     return _known[family]
+
+
+def provenance_of(solver: str, revision: int, family: str) -> str:
+    """What makes a plan today: the solver, by the name of its candidate, and the generator."""
+    return provenance(solver, revision, generator_digest(family))
 
 
 def _family_of(name: str) -> str:

@@ -2,7 +2,8 @@
 
 ``plans/<key>/<maker>.plan`` holds one plan. The key says what was chosen for which problem; the maker, what generated
 it: an upgrade of the generator makes a new file in the same folder. A plan of another maker is *stale*: its bytes and
-its artifacts are whole, so it launches as well as ever; a process with a compiler makes it again.
+its artifacts are whole, so it launches as well as ever; a process with a compiler makes it again. It counts as missing
+if its kernels are known to compute wrong numbers (``plan.withdrawn``).
 
 A file carries a checksum of its name and content, and the plan in it names its artifacts by digest: a file that is
 damaged, lies in another's place, or has lost an artifact counts as missing.
@@ -152,6 +153,8 @@ def _load(file: str, cache: ArtifactCache, target: Target, *, stale: bool) -> He
         serial = read_head(payload)
         if stale:
             _ = serial.plan  # of another version it may be, or break a rule of today
+            if serial.withdrawn:
+                raise PlanError(f"its kernels compute wrong numbers: {serial.withdrawn}")
     except PlanError as error:
         _log.warning("plan %s cannot be used (%s); it counts as missing", file, error)
         return None

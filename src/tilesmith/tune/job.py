@@ -13,7 +13,7 @@ from tilesmith.measure.host import HostFacts, host_facts, moment
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft, Plan
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.generation import generator_digest
+from tilesmith.solvers.generation import generator_digest, provenance_of
 from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.detect_cuda import cuda_devices
@@ -79,7 +79,7 @@ class Job:
 
     def plan(self, point: Point, draft: Draft, digests: Sequence[str]) -> Plan:
         solver = self.candidates[point.solver].solver
-        provenance = f"{point.solver}/{solver.revision} generator {generator_digest(self.target.family)}"
+        provenance = provenance_of(point.solver, solver.revision, self.target.family)
         return assemble(draft, self.signature, point.solver, str(point.config), self.target, digests, provenance)
 
     def blank(self, point: Point) -> Record:

@@ -28,7 +28,7 @@ from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import ArgumentError, FileFormatError, PackageError
 from tilesmith.package.build import Rows, build_target, with_ptx
 from tilesmith.package.change import diff, merge, remove
-from tilesmith.package.describe import describe, summary
+from tilesmith.package.describe import describe, summary, withdrawn_plans
 from tilesmith.package.files import PackageFile, write
 from tilesmith.package.records import KernelPackage, Kind
 from tilesmith.package.signing import sign_file
@@ -153,11 +153,11 @@ def list_(files: tuple[Path, ...], kinds: tuple[str, ...], as_json: bool) -> int
 def verify(files: tuple[Path, ...], must_be_signed: bool, as_json: bool) -> int:
     bad = 0
     for path in files:
-        damage, entries, signer = "", 0, Signer("", "", "not verified")
+        damage, entries, withdrawn, signer = "", 0, 0, Signer("", "", "not verified")
         try:
             package = PackageFile(path)
             package.verify()
-            entries, signer = len(package), examine(package)
+            entries, withdrawn, signer = len(package), withdrawn_plans(package), examine(package)
             if signer.is_wrong:
                 damage = f"{path}: it is {signer.problem}"
         except PackageError as error:
@@ -166,12 +166,15 @@ def verify(files: tuple[Path, ...], must_be_signed: bool, as_json: bool) -> int:
         if as_json:
             print_json(
                 {"file": str(path), "entries": entries, "signed": bool(signer.fingerprint), "signer": signer.name,
-                 "trust": signer.problem or "trusted", "damage": damage}
+                 "trust": signer.problem or "trusted", "damage": damage, "withdrawn": withdrawn}
             )  # fmt: skip
         elif damage:
             complain(damage)
         else:
             print_wrapped(f"{path}: {entries} entries, whole, {signer.text}")
+            if withdrawn:
+                told = "compute wrong numbers and are not used; build the package anew"
+                complain(f"{path}: {withdrawn} of its plans {told}")
     return 1 if bad else 0
 
 

@@ -16,7 +16,7 @@ from tilesmith.package.making import PackedPlan
 from tilesmith.package.records import KernelPackage, Kind, PackageEntry
 from tilesmith.package.selection.rules import Selection
 from tilesmith.package.selection.size import Costs, fit_size, package_costs
-from tilesmith.plan.serial import decode
+from tilesmith.plan.serial import decode, read_head
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.names import parse_target
@@ -97,9 +97,11 @@ def make_library(
 
 
 def _merged(packages: Sequence[KernelPackage]) -> list[KernelPackage]:
+    """One package for each target, without the plans whose kernels are known to compute wrong numbers."""
     by_target: dict[str, list[KernelPackage]] = {}
     for package in packages:
-        by_target.setdefault(package.manifest.target, []).append(package)
+        sound = remove(package, lambda entry: entry.kind == Kind.PLAN and bool(read_head(entry.content()).withdrawn))
+        by_target.setdefault(package.manifest.target, []).append(sound)
     return [merge(group) if len(group) > 1 else group[0] for group in by_target.values()]
 
 

@@ -27,7 +27,7 @@ from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Source
 from tilesmith.plan.serial import encode
 from tilesmith.problems.rewrite import Signature
-from tilesmith.solvers.generation import generator_digest
+from tilesmith.solvers.generation import provenance_of
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import CpuTarget
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
@@ -148,7 +148,7 @@ def _drafted(
     solver = candidate.solver
     draft = solver.draft(candidate.geometry, existing_config(candidate, config, target), target)
     kernels = [_kernel(source, target) for source in draft.sources]
-    provenance = f"{candidate.name}/{solver.revision} generator {generator_digest(target.family)}"
+    provenance = provenance_of(candidate.name, solver.revision, target.family)
     digests = [kernel.digest for kernel in kernels]
     plan = assemble(draft, signature, candidate.name, config, target, digests, provenance)
     return PackedPlan(encode(plan), solver.revision, time_us), tuple(dict.fromkeys(kernels))

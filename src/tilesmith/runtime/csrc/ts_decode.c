@@ -373,12 +373,14 @@ static ts_step *read_steps(reader *r, ts_plan *plan, uint32_t *count, int prepar
 }
 
 static void read_plan(reader *r, ts_plan *plan) {
-  const char *texts[5]; /* problem, target, solver, config, provenance: for people */
+  const char *texts[5]; /* problem, target, solver, config, provenance */
   for (int i = 0; i < 5; i++)
     texts[i] = read_text(r);
+  plan->problem = texts[0];
   plan->target = texts[1];
   plan->solver = texts[2];
   plan->config = texts[3];
+  plan->provenance = texts[4];
   plan->sizes.packed_bytes = read_range(r, "packed_bytes", 0, MAX_BYTES);
   plan->sizes.workspace_bytes = read_range(r, "workspace_bytes", 0, MAX_BYTES);
   plan->scratch_offset = read_range(r, "scratch_offset", 0, MAX_BYTES);

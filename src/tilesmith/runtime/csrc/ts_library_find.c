@@ -56,6 +56,10 @@ static ts_status check_plan(const walk *it, const ts_candidate *candidate, ts_er
       return ts_fail(error, TS_UNSUPPORTED, "%s_offset_c is %lld bytes: on a GPU a multiple of %d is needed",
                      place->called, (long long)place->offset, SLOT_ALIGNMENT);
   }
+  const char *wrong = ts_plan_withdrawn(plan);
+  if (wrong != NULL)
+    return ts_fail(error, TS_UNSUPPORTED, "the kernels of a plan compute wrong numbers: %s; build the package anew",
+                   wrong);
   const int64_t limit = asked->desc.workspace_limit;
   if (limit >= 0 && plan->sizes.workspace_bytes > limit)
     return ts_fail(error, TS_UNSUPPORTED, "its plan needs a workspace of %lld bytes; workspace_limit is %lld",

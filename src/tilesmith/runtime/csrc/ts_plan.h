@@ -73,9 +73,11 @@ typedef struct ts_step {
 struct ts_plan {
   ts_plan_sizes sizes;
   ts_family family;
+  const char *problem;
   const char *target;
   const char *solver;
   const char *config;
+  const char *provenance;
   uint32_t launches; /* of both parts */
   uint32_t maps;
   int64_t scratch_offset;
@@ -94,6 +96,9 @@ struct ts_plan {
 /* The CUDA half (ts_cuda_run.c). */
 ts_status ts_cuda_bind_image(ts_plan *plan, uint32_t artifact, const void *image, size_t size, ts_error *error);
 void ts_cuda_close(ts_plan *plan);
+
+/* What is wrong with the kernels of a plan, which is not run then; NULL if nothing is known (plan/withdrawn.py). */
+const char *ts_plan_withdrawn(const ts_plan *plan);
 
 /* Write the message and return the status. */
 ts_status ts_fail(ts_error *error, ts_status status, const char *format, ...)
