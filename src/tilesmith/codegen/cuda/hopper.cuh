@@ -165,29 +165,17 @@ template <int N> TS_DEVICE void ts_product_wait() {
 // Before the first product and behind the last wait: between them, sums stay in the registers that products write. The
 // compiler does not know that products run on. NOTE: sums of fp32 results, which leave as words, it has carried through
 // the loop as words, copied while products were under way.
-template <int N> TS_DEVICE void ts_sums_begin(float (&sums)[N]) {
+TS_DEVICE void ts_sums_begin(float &sum) { asm volatile("" : "=f"(sum)); }
+TS_DEVICE void ts_sums_begin(int &sum) { asm volatile("" : "=r"(sum)); }
+template <typename Sums, int N> TS_DEVICE void ts_sums_begin(Sums (&sums)[N]) {
 #pragma unroll
-  for (int i = 0; i < N; i++) asm volatile("" : "=f"(sums[i]));
+  for (int i = 0; i < N; i++) ts_sums_begin(sums[i]);
 }
-template <int N> TS_DEVICE void ts_sums_begin(int (&sums)[N]) {
+TS_DEVICE void ts_sums_ready(float &sum) { asm volatile("" : "+f"(sum)); }
+TS_DEVICE void ts_sums_ready(int &sum) { asm volatile("" : "+r"(sum)); }
+template <typename Sums, int N> TS_DEVICE void ts_sums_ready(Sums (&sums)[N]) {
 #pragma unroll
-  for (int i = 0; i < N; i++) asm volatile("" : "=r"(sums[i]));
-}
-template <typename Sum, int M, int N> TS_DEVICE void ts_sums_begin(Sum (&sums)[M][N]) {
-#pragma unroll
-  for (int m = 0; m < M; m++) ts_sums_begin(sums[m]);
-}
-template <int N> TS_DEVICE void ts_sums_ready(float (&sums)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; i++) asm volatile("" : "+f"(sums[i]));
-}
-template <int N> TS_DEVICE void ts_sums_ready(int (&sums)[N]) {
-#pragma unroll
-  for (int i = 0; i < N; i++) asm volatile("" : "+r"(sums[i]));
-}
-template <typename Sum, int M, int N> TS_DEVICE void ts_sums_ready(Sum (&sums)[M][N]) {
-#pragma unroll
-  for (int m = 0; m < M; m++) ts_sums_ready(sums[m]);
+  for (int i = 0; i < N; i++) ts_sums_ready(sums[i]);
 }
 // Matrix descriptor: address, leading and stride byte offsets (all over 16), and the swizzle's code.
 TS_DEVICE constexpr ts_u64 ts_descriptor(ts_u32 leading, ts_u32 stride, ts_u32 swizzle) {
