@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import lzma
-import struct
 import sys
 import zlib
 from collections import defaultdict
@@ -23,10 +22,10 @@ from statistics import mean
 from tilesmith.package.files import PackageFile
 from tilesmith.package.records import Kind, PackageEntry, new_entry
 from tilesmith.plan.serial import decode
+from tilesmith.toolchain.elf import code_of as machine_code
+from tilesmith.toolchain.elf import machine_of
 
 LIMIT = 10_000  # bytes that a kernel may add
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_EXECUTABLE = 4  # of a section's flags
 _INSTRUCTION = 16  # bytes
 _REGISTERS = (2, 3, 4, 8)  # bytes of an instruction: the result, and the three operands
 
@@ -170,19 +169,14 @@ def deflated(data: bytes, before: bytes = b"") -> int:
     return len(stream.compress(data) + stream.flush())
 
 
-def code_bytes(elf: bytes) -> int:
+def code_bytes(image: bytes) -> int:
     """Stored bytes of the sections of machine code; all of what is no ELF file."""
-    return len(stored(code_of(elf)))
+    return len(stored(code_of(image)))
 
 
-def code_of(elf: bytes) -> bytes:
+def code_of(image: bytes) -> bytes:
     """The sections of machine code; all of what is no ELF file."""
-    if elf[:4] != b"\x7fELF":
-        return elf
-    table, size, count = *struct.unpack_from("<Q", elf, 40), *struct.unpack_from("<HH", elf, 58)
-    sections = (_SECTION.unpack_from(elf, table + index * size) for index in range(count))
-    found = [(at, length) for _, kind, flags, _, at, length, *_ in sections if kind == 1 and flags & _EXECUTABLE]
-    return b"".join(elf[at : at + length] for at, length in found)
+    return machine_code(image) if machine_of(image) else image
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import argparse
 import hashlib
 import json
 import re
-import struct
 import subprocess
 import sys
 import tempfile
@@ -103,6 +102,7 @@ def same_code(before, after, names: set[str], folders: tuple[Path, Path], most: 
 def _machine_code(source: Path) -> dict[str, bytes]:
     """The instructions and constants of a CUDA text, by ELF section."""
     from tilesmith.targets.cuda import cuda_target
+    from tilesmith.toolchain.elf import sections_of
     from tilesmith.toolchain.nvrtc import find_nvrtc
 
     text, output = source.read_bytes(), source.with_suffix(f".{id(source)}.cubin")
@@ -112,17 +112,12 @@ def _machine_code(source: Path) -> dict[str, bytes]:
     )
     image = output.read_bytes()
     output.unlink()
-    (table,) = struct.unpack_from("<Q", image, 40)
-    size, count, of_names = struct.unpack_from("<HHH", image, 58)
-    headers = [struct.unpack_from("<IIQQQQIIQQ", image, table + i * size) for i in range(count)]
-    names = headers[of_names][4]
-    found = {}
-    for header in headers:
-        name = image[names + header[0] : image.index(b"\0", names + header[0])].decode()
-        # NOTE: .nv.constant4 has room for the address of each constexpr number of the text, read or not (NVRTC 13.0).
-        if name.startswith((".text", ".nv.constant")) and name != ".nv.constant4":
-            found[re.sub(r"ts_\w+", "symbol", name)] = image[header[4] : header[4] + header[5]]
-    return found
+    # NOTE: .nv.constant4 has room for the address of each constexpr number of the text, read or not (NVRTC 13.0).
+    return {
+        re.sub(r"ts_\w+", "symbol", section.name): section.content
+        for section in sections_of(image)
+        if section.name.startswith((".text", ".nv.constant")) and section.name != ".nv.constant4"
+    }
 
 
 def digests(texts: Path | None) -> Iterator[tuple[str, str, list[str]]]:

@@ -11,7 +11,6 @@ memory of plans with such stores is filled.
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +25,10 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import Signature
 from tilesmith.runtime.device import DeviceMemory, Stream, device
 from tilesmith.runtime.executable import Executable
+from tilesmith.toolchain.elf import CUDA, code_of, machine_of
 
 PIECE = 16  # bytes
-_MACHINE, _EXECUTABLE, _INSTRUCTION = 190, 4, 16  # of an ELF file: NVIDIA's; of a section's flags; bytes
+_INSTRUCTION = 16  # bytes
 _COMMIT = 0x9B7  # UTMACMDFLUSH: cp.async.bulk.commit_group (sm_90a; nvdisasm 13.0)
 
 
@@ -69,16 +69,10 @@ def has_bulk_stores(executable: Executable) -> bool:
 
 def opcodes(image: bytes) -> set[int]:
     """Of a cubin's instructions; none of what is no ELF file of a GPU."""
-    if image[:4] != b"\x7fELF" or struct.unpack_from("<H", image, 18)[0] != _MACHINE:
+    if (machine_of(image) or (0, 0))[1] != CUDA:
         return set()
-    (table,), (size, count) = struct.unpack_from("<Q", image, 40), struct.unpack_from("<HH", image, 58)
-    sections = (struct.unpack_from("<IIQQQQ", image, table + index * size) for index in range(count))
-    texts = ((at, length) for _, kind, flags, _, at, length in sections if kind == 1 and flags & _EXECUTABLE)
-    return {
-        int.from_bytes(image[place : place + 2], "little") & 0xFFF
-        for at, length in texts
-        for place in range(at, at + length, _INSTRUCTION)
-    }
+    code = code_of(image)
+    return {int.from_bytes(code[at : at + 2], "little") & 0xFFF for at in range(0, len(code), _INSTRUCTION)}
 
 
 def _bytes(tensor: GuardedArray, nbytes: int) -> np.ndarray:

@@ -26,6 +26,7 @@ from tilesmith.plan.records import Source
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import files
 from tilesmith.toolchain.build import build_unit
+from tilesmith.toolchain.elf import CUDA, machine_of
 from tilesmith.toolchain.resources import KernelResources
 from tilesmith.toolchain.sealed import seal, unseal
 from tilesmith.toolchain.toolchains import Toolchain, find_toolchain, flags_of, unit_text, why_it_cannot_run
@@ -34,7 +35,6 @@ from tilesmith.toolchain.trust import why_distrusted
 _FORMAT = "tilesmith artifact 2"
 _SUFFIXES = (".so", ".cubin")
 _HEX = frozenset("0123456789abcdef")
-_EM_CUDA = 190  # e_machine of a cubin's ELF header
 _LOCK_S = 20.0  # to wait for another process that compiles the same kernel: it may be stopped
 _KEY_BYTES = 1 << 20  # of a key's file
 _log = logging.getLogger("tilesmith.cache")
@@ -314,7 +314,7 @@ class ArtifactCache:
 
     def _put_object(self, data: bytes) -> Artifact:
         digest = hashlib.sha256(data).hexdigest()
-        is_cubin = data[:4] == b"\x7fELF" and int.from_bytes(data[18:20], "little") == _EM_CUDA
+        is_cubin = (machine_of(data) or (0, 0))[1] == CUDA
         suffix = _SUFFIXES[is_cubin]
         for folder in self.folders():
             file = _object_file(folder, digest, suffix)

@@ -8,6 +8,7 @@ from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.compilers import Compiler, compiler_for
+from tilesmith.toolchain.elf import machine_of
 from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
 
 Toolchain = Compiler | Nvrtc
@@ -39,9 +40,7 @@ def unit_text(sources: Sequence[Source]) -> str:
 def why_it_cannot_run(binary: bytes, target: Target) -> str | None:
     """Why an ELF file (its first 20 bytes are enough) is not for this CPU target; None if it may be."""
     expected = _ELF.get(target.zig_target.partition("-")[0]) if isinstance(target, CpuTarget) else None
-    if expected is None or binary[:4] != b"\x7fELF" or len(binary) < 20:
-        return None
-    found = binary[4], int.from_bytes(binary[18:20], "little")
-    if found == expected:
+    found = machine_of(binary)
+    if expected is None or found is None or found == expected:
         return None
     return f"ELF class {32 * found[0]}, machine {found[1]}; wanted: class {32 * expected[0]}, machine {expected[1]}"
