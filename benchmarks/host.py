@@ -27,7 +27,7 @@ from torch.nn import functional
 
 import tilesmith
 import tilesmith.torch_ops
-from tilesmith.dispatch import eager
+from tilesmith.dispatch import kept_calls
 from tilesmith.errors import TilesmithError
 from tilesmith.torch_ops.arguments import ConvArguments, GemmArguments
 
@@ -178,7 +178,7 @@ def main() -> None:
     os.environ["TILESMITH_NUM_THREADS"] = "1"
     os.environ["TILESMITH_FIND_MODE"] = "fast"
     if arguments.device == "cpu":  # on a GPU optimized layers take this mode anyway, and leave some calls to PyTorch
-        eager.forget()
+        kept_calls.forget()
     measure = microseconds if arguments.device == "cpu" else microseconds_on_gpu
     x, w, a, v = given = tensors(arguments.device)
     figures: dict[str, dict[str, float]] = {}

@@ -22,7 +22,7 @@ _HOMES = {
     "grouped_gemm": "tilesmith.dispatch.products.groups",
     "scaled_gemm": "tilesmith.dispatch.products.scaled",
     "open_device": "tilesmith.runtime.opening",
-    "forget": "tilesmith.dispatch.eager",
+    "forget": "tilesmith.dispatch.kept_calls",
     "host_target": "tilesmith.targets.detect",
     "parse_target": "tilesmith.targets.names",
     "TilesmithError": "tilesmith.errors",
@@ -37,7 +37,8 @@ _TORCH_HOMES = {
 }
 
 if TYPE_CHECKING:
-    from tilesmith.dispatch.eager import conv, forget, gemm
+    from tilesmith.dispatch.eager import conv, gemm
+    from tilesmith.dispatch.kept_calls import forget
     from tilesmith.dispatch.launchable import Launchable, get_launchable
     from tilesmith.dispatch.products.groups import grouped_gemm
     from tilesmith.dispatch.products.scaled import scaled_gemm

@@ -13,7 +13,7 @@ from fake_tensors import Interface
 from tilesmith import GemmSignature, get_launchable
 from tilesmith.db.layers import open_layers
 from tilesmith.dispatch.choice import NEAREST_PACKAGE, PACKAGE
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.errors import NoCompilerError, NoSolutionError, TargetError
 from tilesmith.package.build import Rows, assemble_package, pack_problems
 from tilesmith.package.files import write

@@ -14,7 +14,7 @@ from library_calls import OK, UNSUPPORTED, Library
 from tilesmith import GemmSignature, get_launchable
 from tilesmith.cli.main import run
 from tilesmith.db.layers import open_layers
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.errors import NoCompilerError, NoSolutionError
 from tilesmith.package.embed.gather import LibraryRequest, make_library
 from tilesmith.package.files import PackageFile

@@ -14,7 +14,7 @@ import tilesmith
 from tilesmith import ConvSignature, GemmSignature, env, get_launchable
 from tilesmith.cli.main import run
 from tilesmith.db.records import Record
-from tilesmith.dispatch import background, eager
+from tilesmith.dispatch import background, eager, kept_calls
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.detect import host_target
@@ -80,7 +80,7 @@ def reference(x, w):
 def test_calls_of_conv_switch_too(measured, monkeypatch):
     x, w = NCHW.get_sample_args(seed=1)
     seen = []
-    tables = [eager._memo, eager._quick, eager._by_filter]
+    tables = [kept_calls.by_arrays, kept_calls.by_shapes, kept_calls.by_filter]
     for _ in range(3):  # by the three tables of calls
         y = tilesmith.conv(x, w, padding=1, mode="background", threads=1)
     assert all(tables)
@@ -100,12 +100,12 @@ def test_a_call_made_while_the_tables_are_emptied_is_not_kept(monkeypatch):
 
     def slow(*arguments):
         call = make(*arguments)
-        eager._forget_calls()
+        kept_calls.forget_calls()
         return call
 
     monkeypatch.setattr(eager, "_conv_call", slow)
     tilesmith.conv(x, w, padding=1, mode="fast", threads=1)
-    assert not any((eager._memo, eager._quick))
+    assert not any((kept_calls.by_arrays, kept_calls.by_shapes))
 
 
 def test_a_deterministic_problem_keeps_its_kernel_in_this_process(measured):

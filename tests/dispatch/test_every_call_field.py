@@ -10,7 +10,7 @@ import pytest
 
 from problem_changes import conv_changes, gemm_changes
 from tilesmith import conv, gemm, get_launchable
-from tilesmith.dispatch import eager, hits, launchable, resolve
+from tilesmith.dispatch import eager, hits, kept_calls, launchable, resolve
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.targets.detect import host_target
@@ -99,7 +99,7 @@ def check(call, asked, base, name, value):
     first = run(call, changed)
     assert len(asked) == 2, "it was found for another call"
     assert asked[0] != asked[1] or name == "c"  # which the kernel is given a copy of, whatever its strides
-    eager.forget()
+    kept_calls.forget()
     np.testing.assert_array_equal(first, run(call, changed))
     assert asked[2] == asked[1]
 

@@ -13,7 +13,7 @@ from tilesmith.db.opening import open_database
 from tilesmith.db.state import RECORDS, state_of
 from tilesmith.db.store import Database
 from tilesmith.dispatch import hits, launchable, resolve
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.dispatch.launchable import forget_launchables, get_launchable
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.dispatch.request import Request

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import levels
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.measuring import check_launchable
 from tilesmith.problems.conv import ConvSignature

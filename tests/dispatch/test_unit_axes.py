@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 
 from tilesmith import ConvSignature, conv, get_launchable
-from tilesmith.dispatch import eager
+from tilesmith.dispatch import eager, kept_calls
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.problems.driver import parse_command
@@ -123,7 +123,7 @@ def test_one_key_however_unit_axes_lie(asked):
         keys = set()
         for some in (x, *(wild(x, rng) for _ in range(5))):  # PyTorch does not take all of them for channels-last
             asked.clear()
-            eager.forget()
+            kept_calls.forget()
             y = conv(some, wild(w, rng), mode="fast")
             order = "N" + "DHW"[-(len(shape) - 2) :] + "C"
             if all(n == 1 or s == t for n, s, t in zip(y.shape, y.stride(), last(y).stride(), strict=True)):

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.env import CPU_LEVEL
 
 

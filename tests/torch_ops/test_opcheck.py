@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tilesmith.torch_ops  # noqa: F401
-from tilesmith.dispatch import eager
+from tilesmith.dispatch import eager, kept_calls
 from tilesmith.torch_ops import gradients
 from torch_signatures import Zeros, randn, signature
 
@@ -26,9 +26,9 @@ BATCH = 40
 def _zeros(monkeypatch):
     for module in (eager, gradients):
         monkeypatch.setattr(module, "get_launchable", Zeros)
-    eager.forget()
+    kept_calls.forget()
     yield
-    eager.forget()
+    kept_calls.forget()
 
 
 def check(seed, tests):

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 import tilesmith
 import tilesmith.torch_ops
-from tilesmith.dispatch import eager
+from tilesmith.dispatch import eager, kept_calls
 from tilesmith.torch_ops.arguments import ConvArguments
 from tilesmith.torch_ops.trace import Trace
 from torch_signatures import randn, signature
@@ -220,7 +220,7 @@ def test_a_forgotten_decision_is_asked_for_again(grad, monkeypatch):
     monkeypatch.setattr(eager, "get_launchable", lambda s, **o: asked.append(s) or real(s, **o))
     x, w = torch.randn(2, 4, 8, 8), torch.randn(6, 4, 3, 3, requires_grad=grad)
     for _ in range(2):
-        eager.forget()
+        kept_calls.forget()
         for _ in range(3):
             torch.ops.tilesmith.convolution(x, w, None, None, [1], [1], [1], False, [0], 1)
     assert len(asked) == 2
@@ -231,12 +231,12 @@ def test_a_decision_that_is_forgotten_during_a_call_is_not_kept(monkeypatch):
     operator = torch.ops.tilesmith.convolution.default
     x, w = torch.randn(2, 4, 8, 8), torch.randn(6, 4, 3, 3)
     call = lambda: operator(x, w, None, None, [1], [1], [1], False, [0], 1)  # noqa: E731
-    eager.forget()
+    kept_calls.forget()
     found, of = [], ConvArguments.of
 
     def forgetful(*options):
         found.append(of(*options))
-        eager.forget()
+        kept_calls.forget()
         return found[-1]
 
     with monkeypatch.context() as during:

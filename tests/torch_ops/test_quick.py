@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilesmith
-from tilesmith.dispatch import eager
+from tilesmith.dispatch import kept_calls
 from tilesmith.torch_ops import gradients
 from tilesmith.torch_ops.modules import computed, decisions
 from tilesmith.torch_ops.modules.quick import QUICK
@@ -25,7 +25,7 @@ from would_run import decider
 @pytest.fixture(autouse=True)
 def nothing_is_measured(monkeypatch):
     monkeypatch.setenv("TILESMITH_FIND_MODE", "fast")
-    eager.forget()
+    kept_calls.forget()
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_decision_that_is_forgotten_is_made_again(long_ways):
     with torch.no_grad():
         layer(x), layer(x)
         before = len(long_ways)
-        eager.forget()
+        kept_calls.forget()
         check(layer, x)
     assert len(long_ways) == before + 1
 

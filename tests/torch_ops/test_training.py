@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import tilesmith
-from tilesmith.dispatch import eager
+from tilesmith.dispatch import eager, kept_calls
 from tilesmith.torch_ops import arguments, calls, frozen, gradients
 from torch_signatures import Zeros
 
@@ -112,7 +112,8 @@ def test_steps_with_changing_shapes_leak_nothing(monkeypatch):
     limit = 64
     for module in (eager, gradients):
         monkeypatch.setattr(module, "get_launchable", Zeros)
-    for module, name in ((eager, "_MEMO_LIMIT"), (gradients, "_MEMO_LIMIT"), (arguments, "_LIMIT"), (calls, "_LIMIT")):
+    limits = ((eager, "LIMIT"), (kept_calls, "LIMIT"), (gradients, "_MEMO_LIMIT"), (arguments, "_LIMIT"))
+    for module, name in (*limits, (calls, "_LIMIT")):
         monkeypatch.setattr(module, name, limit)
     tilesmith.forget()
     bias = torch.randn(4, requires_grad=True)
@@ -127,10 +128,10 @@ def test_steps_with_changing_shapes_leak_nothing(monkeypatch):
             gc.collect()
             used.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     tables = [
-        eager._memo,
-        eager._quick,
-        eager._by_filter,
-        eager._recorded,
+        kept_calls.by_arrays,
+        kept_calls.by_shapes,
+        kept_calls.by_filter,
+        kept_calls.with_gradients,
         gradients._memo,
         arguments._known,
         calls._forms,

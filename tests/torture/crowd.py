@@ -38,7 +38,7 @@ from tilesmith import conv
 from tilesmith.db.files import records_folder
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.plan.records import Plan, Source
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.detect import host_target

@@ -38,7 +38,7 @@ from tilesmith import conv
 from tilesmith.db.files import records_folder
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.errors import EnvironmentValueError, TilesmithError

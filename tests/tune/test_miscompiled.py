@@ -10,7 +10,7 @@ from spoiled_solver import FAULTS, SIGNATURE, Spoiled, spoiling_compiler
 
 from tilesmith.cli.main import run
 from tilesmith.db.opening import open_database
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.errors import NoSolutionError
 from tilesmith.problems.driver import command_of

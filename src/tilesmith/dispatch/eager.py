@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from tilesmith.dispatch import kept_calls
 from tilesmith.dispatch.arrays import ArrayLayout, check_gradient, describe
 from tilesmith.dispatch.calls import Call, DirectCall, PlacedCall, ProductCall
-from tilesmith.dispatch.launchable import Launchable, forget_launchables, get_launchable, when_replaced
+from tilesmith.dispatch.kept_calls import LIMIT, by_arrays, by_filter, by_shapes, with_gradients
+from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.layout_names import NamedArray, place, result_order
-from tilesmith.dispatch.locations import forget_databases
 from tilesmith.errors import ArgumentError, TilesmithError
 from tilesmith.plan.slots import arguments, relaid
 from tilesmith.problems.conv import ConvSignature
@@ -27,25 +28,10 @@ from tilesmith.runtime.torch_rules import refuse_watched
 
 Axes = int | Sequence[int]
 _Call = Callable[..., Any]
-# From the shapes, strides, dtypes, devices and options of a call to the function that runs it. Emptied at _MEMO_LIMIT.
-_memo: dict[tuple[Any, ...], Call] = {}
-# From shapes, dtype and options to a bound plan that takes the arrays without a copy. The key leaves out strides,
-# devices and the other dtypes: the bound plan checks them. If it refuses the arrays, the call goes through _memo.
-_quick: dict[tuple[Any, ...], _Call] = {}
-# Like _quick, but the key is the id of the filter: reading it is faster than reading two shapes (for a PyTorch tensor a
-# shape costs a microsecond). The value is None for a filter that is used with several input shapes. Python may reuse an
-# id for another filter; that is safe, because the bound plan checks its arguments.
-_by_filter: dict[tuple[int, bool, tuple[Any, ...]], _Call | None] = {}
-_MEMO_LIMIT = 4096
-_emptied = 0  # how often the tables were emptied: a call that was made before is not kept after
-# Like _by_filter, for calls whose gradients are recorded: the number of x's axes, and the call of ``x, w, b`` and the
-# residual; of ``gemm`` the call of ``a, b``. They are added by PyTorch's side.
-_recorded: dict[tuple[int, bool, tuple[Any, ...]], tuple[int, _Call]] = {}
 # Types of tensors that have no operators of their own: PyTorch's side adds them.
-_plain_types: set[type] = set()
+plain_types: set[type] = set()
 # What the package knows and this folder may not import: PyTorch's side of both calls.
 _package = sys.modules["tilesmith"]
-_emptied_too: list[Callable[[], None]] = []
 _PLAIN, _RECORDED, _OTHER = range(3)  # kinds of calls
 _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
 
@@ -130,22 +116,22 @@ def conv(
             numpy = type(w) is np.ndarray
             kind = _PLAIN if numpy else _kind_of_call(x, w, b)
             if kind == _RECORDED:
-                recorded = _recorded.get(own)
+                recorded = with_gradients.get(own)
                 if recorded is not None and x.dim() == recorded[0] and not torch_watches():
                     return recorded[1](x, w, b, None)
             elif kind == _PLAIN:
-                known = _by_filter.get(own)
+                known = by_filter.get(own)
                 if known is not None:
                     try:
                         return known(x, w) if b is None else known(x, w, b)
                     except ArgumentError:
-                        _by_filter[own] = None
+                        by_filter[own] = None
                 if numpy or not torch_watches():  # a trace records that a shape is read
                     quick = (type(x), x.shape, w.shape, x.dtype, b is None, options)
-                    bound = _quick.get(quick)
+                    bound = by_shapes.get(quick)
                     if bound is not None:
                         y = bound(x, w) if b is None else bound(x, w, b)
-                        if own not in _by_filter:
+                        if own not in by_filter:
                             _remember(own, bound, quick)
                         return y
     except ArgumentError:
@@ -220,12 +206,12 @@ def gemm(
             numpy = type(b) is np.ndarray
             kind = _PLAIN if numpy else _kind_of_call(a, b, None)
             if kind == _RECORDED:
-                recorded = _recorded.get((id(b), True, options))
+                recorded = with_gradients.get((id(b), True, options))
                 if recorded is not None and a.dim() == recorded[0] and not torch_watches():
                     return recorded[1](a, b)
             elif numpy or (kind == _PLAIN and not torch_watches()):
                 quick = (type(a), a.shape, b.shape, a.dtype, options)
-                bound = _quick.get(quick)
+                bound = by_shapes.get(quick)
                 if bound is not None:
                     return bound(a, b)
     except ArgumentError:
@@ -239,43 +225,12 @@ def gemm(
     return run_gemm((a, b, c, bias, residual), options, quick)
 
 
-def forget() -> None:
-    """Forget every decision of this process. Call it after a change of an environment variable or a database.
-
-    The next call of ``conv``, ``gemm`` and ``get_launchable`` for each problem decides again. Databases whose files
-    were deleted or replaced are opened again.
-    """
-    _forget_calls()
-    forget_launchables()
-    forget_databases()
-
-
-def _forget_calls() -> None:
-    """Make the next call of each problem ask for its launchable again."""
-    global _emptied
-    _emptied += 1
-    _memo.clear()
-    _quick.clear()
-    _by_filter.clear()
-    _recorded.clear()
-    for empty in _emptied_too:
-        empty()
-
-
-when_replaced(_forget_calls)
-
-
-def when_forgotten(empty: Callable[[], None]) -> None:
-    """Have ``forget`` call ``empty``, too: for tables of bound plans that are kept elsewhere."""
-    _emptied_too.append(empty)
-
-
 def _kind_of_call(x: Any, w: Any, b: Any) -> int:
     """Whether a call of PyTorch's tensors is no more than a launch, or a launch whose gradients are recorded.
 
     What watches the thread is no question here: the bound plan refuses to run then.
     """
-    if type(x) not in _plain_types or torch_settings():
+    if type(x) not in plain_types or torch_settings():
         return _OTHER
     if not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad)):
         return _PLAIN
@@ -308,30 +263,30 @@ def is_traced() -> bool:
 
 
 def _remember(own: tuple[int, bool, tuple[Any, ...]], bound: _Call, quick: tuple[Any, ...]) -> None:
-    if len(_by_filter) >= _MEMO_LIMIT:
-        _by_filter.clear()
-    _by_filter[own] = bound
-    if _quick.get(quick) is not bound:  # another thread has emptied the tables meanwhile
-        _by_filter.pop(own, None)
+    if len(by_filter) >= LIMIT:
+        by_filter.clear()
+    by_filter[own] = bound
+    if by_shapes.get(quick) is not bound:  # another thread has emptied the tables meanwhile
+        by_filter.pop(own, None)
 
 
 def run_conv(arrays: tuple[Any, ...], options: tuple[Any, ...], quick: tuple[Any, ...] | None) -> Any:
     """Look the call up by shapes, strides, dtypes, devices and options, or make it; then run it."""
-    emptied = _emptied
+    emptied = kept_calls.emptied
     return _run(find_conv(arrays, *options), arrays, quick, emptied)
 
 
 def run_gemm(arrays: tuple[Any, ...], options: tuple[Any, ...], quick: tuple[Any, ...] | None) -> Any:
     """Look a call of ``gemm`` up by shapes, strides, dtypes, devices and options, or make it; then run it."""
-    emptied = _emptied
+    emptied = kept_calls.emptied
     return _run(find_gemm(arrays, *options), arrays, quick, emptied)
 
 
 def _run(call: Call, arrays: tuple[Any, ...], quick: tuple[Any, ...] | None, emptied: int) -> Any:
     if quick is not None and call.bound is not None:
-        _quick[quick] = call.bound
-        if emptied != _emptied:  # another thread has emptied the tables since: the call may be outdated
-            _quick.pop(quick, None)
+        by_shapes[quick] = call.bound
+        if emptied != kept_calls.emptied:  # another thread has emptied the tables since: the call may be outdated
+            by_shapes.pop(quick, None)
     return call(*arrays)
 
 
@@ -347,23 +302,23 @@ def find_gemm(arrays: tuple[Any, ...], *options: Any) -> Call:
 
 def _find(op: str, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Call:
     refuse_watched(arrays)
-    emptied = _emptied
+    emptied = kept_calls.emptied
     try:
         key: Any = (op, *map(_key_of, _NAMES[op], arrays), options)
-        call = _memo.get(key)
+        call = by_arrays.get(key)
     except TilesmithError:
         raise
     except (AttributeError, TypeError, RuntimeError, ValueError):
         key = call = None
     if call is None:
         call = _conv_call(*arrays, *options) if op == "conv" else _gemm_call(*arrays, *options)
-        if len(_memo) >= _MEMO_LIMIT:
-            _memo.clear()
-            _quick.clear()
+        if len(by_arrays) >= LIMIT:
+            by_arrays.clear()
+            by_shapes.clear()
         if key is not None:
-            _memo[key] = call
-            if emptied != _emptied:  # another thread has emptied the tables since: the call may be outdated
-                _memo.pop(key, None)
+            by_arrays[key] = call
+            if emptied != kept_calls.emptied:  # another thread has emptied the tables since: the call may be outdated
+                by_arrays.pop(key, None)
     return call
 
 

@@ -12,7 +12,8 @@ from typing import Any, Self
 import torch
 
 from tilesmith.dispatch.calls import Call
-from tilesmith.dispatch.eager import find_conv, find_gemm, when_forgotten
+from tilesmith.dispatch.eager import find_conv, find_gemm
+from tilesmith.dispatch.kept_calls import when_forgotten
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.errors import ArgumentError
 from tilesmith.plan.slots import arguments, relaid

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._device import DeviceContext
 
-from tilesmith.dispatch import eager
+from tilesmith.dispatch import eager, kept_calls
 from tilesmith.errors import ArgumentError
 from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.runtime.torch_rules import why_watched
@@ -30,7 +30,7 @@ __all__ = ["conv", "gemm", "grouped_gemm", "scaled_gemm"]
 _C: Any = torch._C
 _LIMIT = 4096
 _forms: dict[Hashable, tuple[ConvForm, ConvArguments]] = {}
-eager._plain_types.update(PLAIN_TYPES)
+eager.plain_types.update(PLAIN_TYPES)
 eager.is_traced = torch.compiler.is_dynamo_compiling
 eager.is_recording = _C.is_grad_enabled
 
@@ -93,10 +93,10 @@ def conv(arrays: Arrays, options: Options, quick: tuple[Any, ...] | None) -> Any
     recorded = _is_recorded(arrays)
     if recorded or _lacks_batch(x, w, options):
         form, arguments = _known_form(options, x, w)
-        emptied = eager._emptied
+        emptied = kept_calls.emptied
         y = _formed(form, arguments, arrays)
         plain = recorded and form.is_plain and arrays[3] is None and type(options[1]) is not str
-        if plain and emptied == eager._emptied:  # else another thread has emptied the tables since
+        if plain and emptied == kept_calls.emptied:  # else another thread has emptied the tables since
             _keep(x, w, arrays[2], options, arguments)
         return y
     return eager.run_conv(arrays, options, quick)
@@ -104,13 +104,11 @@ def conv(arrays: Arrays, options: Options, quick: tuple[Any, ...] | None) -> Any
 
 def _keep(x: torch.Tensor, w: torch.Tensor, b: Any, options: Options, arguments: ConvArguments) -> None:
     """Make the next call with this filter and these options a short one."""
-    if len(eager._recorded) >= _LIMIT:
-        eager._recorded.clear()
     bound = arguments.bound_for(w, b)
     launched = bound is not None and arguments.before is arguments
     call = partial(RecordedLaunch.apply, bound, arguments) if launched else partial(_recorded_conv, arguments)
     with contextlib.suppress(TypeError):  # a list among the options
-        eager._recorded[id(w), b is None, options] = x.dim(), call
+        kept_calls.keep_recorded((id(w), b is None, options), x.dim(), call)
 
 
 def _recorded_conv(arguments: ConvArguments, x: Any, w: Any, b: Any, residual: Any) -> torch.Tensor:
@@ -140,7 +138,7 @@ def _known_form(options: Options, x: torch.Tensor, w: torch.Tensor) -> tuple[Con
     return found
 
 
-eager.when_forgotten(_forms.clear)
+kept_calls.when_forgotten(_forms.clear)
 
 
 def _formed(form: ConvForm, arguments: ConvArguments | None, arrays: Arrays) -> Any:
@@ -191,9 +189,9 @@ def gemm(arrays: Arrays, options: Options, quick: tuple[Any, ...] | None) -> Any
         if _C._autograd._profiler_enabled():
             return _product(arrays, options, torch.ops.tilesmith.gemm.default)
     if _is_recorded(arrays):
-        emptied = eager._emptied
+        emptied = kept_calls.emptied
         y = _product(arrays, options, _recorded_gemm)
-        if all(each is None for each in arrays[2:]) and emptied == eager._emptied:
+        if all(each is None for each in arrays[2:]) and emptied == kept_calls.emptied:
             _keep_product(arrays, options)
         return y
     return eager.run_gemm(arrays, options, quick)
@@ -208,11 +206,9 @@ def _keep_product(arrays: Arrays, options: Options) -> None:
         bound = eager.find_gemm(arrays, *options).bound
     if bound is None:
         return
-    if len(eager._recorded) >= _LIMIT:
-        eager._recorded.clear()
     plain = GemmArguments.of("none", 0.01, 0.0, 6.0, False, acc_dtype, mode, threads)
     call = partial(_gemm.RecordedProduct.apply, bound, plain, (bool(trans_a), bool(trans_b)))
-    eager._recorded[id(arrays[1]), True, options] = arrays[0].dim(), call
+    kept_calls.keep_recorded((id(arrays[1]), True, options), arrays[0].dim(), call)
 
 
 def _recorded_gemm(a: Any, b: Any, bias: Any, residual: Any, *options: Any) -> Any:

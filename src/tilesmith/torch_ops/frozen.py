@@ -17,7 +17,7 @@ import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
 from tilesmith.dispatch.calls import Call
-from tilesmith.dispatch.eager import when_forgotten
+from tilesmith.dispatch.kept_calls import when_forgotten
 
 _PROBLEMS = 256  # of one filter
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tilesmith.dispatch.arrays import ArrayLayout, describe
-from tilesmith.dispatch.eager import when_forgotten
+from tilesmith.dispatch.kept_calls import when_forgotten
 from tilesmith.dispatch.launchable import Launchable, get_launchable
 from tilesmith.dispatch.layout_names import NamedArray, place
 from tilesmith.errors import ArgumentError

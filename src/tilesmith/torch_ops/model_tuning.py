@@ -11,7 +11,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from tilesmith import env
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError
 from tilesmith.ready.console import live_console

@@ -12,7 +12,7 @@ from torch._functorch import autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from tilesmith.dispatch import eager
+from tilesmith.dispatch import kept_calls
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.torch_ops.activations import activate, gradient_before
 from tilesmith.torch_ops.gradients import Found
@@ -220,18 +220,18 @@ def kernels_of(kind: Any) -> tuple[Kernel, Kernel]:
     # By the id of a filter: the options of the last call with it as PyTorch gave them, and what they make. To compare
     # them takes a third of the time that looking them up takes. An id may be used again.
     last: dict[int, tuple[tuple[Any, ...], Any]] = {}
-    eager.when_forgotten(last.clear)
+    kept_calls.when_forgotten(last.clear)
 
     def options_of(w: Any, rest: tuple[Any, ...]) -> Any:
         known = last.get(id(w))
         if known is not None and known[0] == rest:
             return known[1]
-        emptied = eager._emptied
+        emptied = kept_calls.emptied
         options = kind.of(*rest)
         if len(last) >= _LIMIT:
             last.clear()
         last[id(w)] = rest, options
-        if emptied != eager._emptied:  # another thread has emptied the tables since: the plans may be outdated
+        if emptied != kept_calls.emptied:  # another thread has emptied the tables since: the plans may be outdated
             last.pop(id(w), None)
         return options
 

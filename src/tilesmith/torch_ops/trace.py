@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.dispatch.launchable import watch_calls
 from tilesmith.errors import ProblemError
 from tilesmith.problems.rewrite import Signature

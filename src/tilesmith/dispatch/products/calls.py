@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilesmith.dispatch.arrays import ArrayLayout
-from tilesmith.dispatch.eager import when_forgotten
+from tilesmith.dispatch.kept_calls import when_forgotten
 from tilesmith.dispatch.launchable import get_launchable, when_replaced
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.gemm import GemmSignature

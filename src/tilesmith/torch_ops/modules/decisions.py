@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from tilesmith.dispatch.eager import when_forgotten
+from tilesmith.dispatch.kept_calls import when_forgotten
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import Signature
 from tilesmith.torch_ops.arguments import ConvArguments

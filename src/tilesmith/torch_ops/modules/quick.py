@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tilesmith.dispatch import eager
+from tilesmith.dispatch import kept_calls
 from tilesmith.errors import ArgumentError
 from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.torch_ops.arguments import PLAIN_TYPES, Arguments
@@ -77,7 +77,7 @@ class Quick:
         version, address = (w._version, w.data_ptr()) if packed else (0, 0)
         lies = None if like is None else (like.shape, like.stride(), like.dtype)
         self.held = _Held(
-            weakref.ref(w), run, recorded, eager._emptied, options, threads, b is None, z is None, packed, version,
+            weakref.ref(w), run, recorded, kept_calls.emptied, options, threads, b is None, z is None, packed, version,
             address, lies,
         )  # fmt: skip
 
@@ -88,7 +88,7 @@ class Quick:
             held is None
             or held.filter() is not w
             or held.options != options
-            or held.epoch != eager._emptied
+            or held.epoch != kept_calls.emptied
             or type(x) not in PLAIN_TYPES
             or held.no_bias is not (b is None)
             or held.no_residual is not (z is None)

@@ -22,7 +22,7 @@ import torch
 
 from tilesmith import env
 from tilesmith.compare.kept_times import keep_times, kept_times, path_of_times
-from tilesmith.dispatch.eager import when_forgotten
+from tilesmith.dispatch.kept_calls import when_forgotten
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.locations import open_cache
 from tilesmith.toolchain.plans import maker_of

@@ -10,7 +10,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.autograd import forward_ad
 
 from tilesmith import env
-from tilesmith.dispatch.eager import when_forgotten
+from tilesmith.dispatch.kept_calls import when_forgotten
 from tilesmith.runtime.torch_rules import ONLY_WATCHES
 
 # Subclasses with operators of their own (DTensor, quantised tensors) stay PyTorch's.
