@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import overload
 
-from tilesmith.dispatch.eager import forget
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.dispatch.locations import lasting_databases, open_cache, target_of
 from tilesmith.errors import ArgumentError
 from tilesmith.problems.conv import ConvSignature

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tilesmith.codegen.rounding import rounding_text
+
 _RAW = {
     "fp64": "double",
     "fp32": "float",
@@ -126,27 +128,7 @@ static inline uint32_t @SYM@_narrow_@D@(double v) {
   const int bias = (1 << (e - 1)) - 1;
   uint64_t bits;
   __builtin_memcpy(&bits, &v, 8);
-  const uint32_t sign = (uint32_t)(bits >> 63) << (m + e);
-  const int expo = (int)((bits >> 52) & 0x7ff) - 1023;
-  const uint32_t top = (1u << e) - 1, not_a_number = sign | top << m | (inf ? 1u << (m - 1) : (1u << m) - 1);
-  if (v != v)
-    return not_a_number;
-  if (expo == 1024)
-    return inf ? sign | top << m : not_a_number;
-  int drop = 52 - m; /* low bits that do not fit; more of them below the smallest normal number */
-  if (expo < 1 - bias)
-    drop += 1 - bias - expo;
-  if (drop > 54)
-    return sign;
-  const uint64_t mant = (bits & 0xfffffffffffffu) | 0x10000000000000u;
-  const uint64_t half = (uint64_t)1 << (drop - 1), rest = mant & ((half << 1) - 1);
-  uint64_t kept = mant >> drop;
-  kept += rest > half || (rest == half && (kept & 1));
-  /* A carry out of the mantissa goes on into the exponent, as it should. */
-  const uint64_t whole = expo < 1 - bias ? kept : kept + ((uint64_t)(expo + bias - 1) << m);
-  const uint64_t limit = inf ? (uint64_t)top << m : ((uint64_t)top << m | ((1u << m) - 1));
-  return whole >= limit ? (inf ? sign | top << m : not_a_number) : sign | (uint32_t)whole;
-}
+@ROUND@}
 """
 
 
@@ -164,7 +146,7 @@ def _conversion(name: str) -> str:
     value = f"((const {raw} *)base)[at]"
     if name in _SMALL:
         m, e, inf = _SMALL[name]
-        text = _WIDEN + _NARROW
+        text = _WIDEN + _NARROW.replace("@ROUND@", rounding_text("uint64_t", "uint32_t", "u"))
         for hole, filling in (("@D@", name), ("@M@", str(m)), ("@E@", str(e)), ("@I@", str(inf))):
             text = text.replace(hole, filling)
         load, store = f"@SYM@_widen_{name}({value})", f"({raw})@SYM@_narrow_{name}(v)"

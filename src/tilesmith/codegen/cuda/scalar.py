@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tilesmith.codegen.rounding import rounding_text
 from tilesmith.problems.epilogue import ACTIVATIONS
 
 POINTEE = {
@@ -38,27 +39,7 @@ __device__ inline double ts_widen(unsigned b, int m, int e, bool inf) {
 __device__ __noinline__ unsigned ts_narrow(double v, int m, int e, bool inf) {
   const int bias = (1 << (e - 1)) - 1;
   const ts_u64 bits = (ts_u64)__double_as_longlong(v);
-  const unsigned sign = (unsigned)(bits >> 63) << (m + e);
-  const int expo = (int)((bits >> 52) & 0x7ff) - 1023;
-  const unsigned top = (1u << e) - 1, not_a_number = sign | top << m | (inf ? 1u << (m - 1) : (1u << m) - 1);
-  if (v != v)
-    return not_a_number;
-  if (expo == 1024)
-    return inf ? sign | top << m : not_a_number;
-  int drop = 52 - m; /* low bits that do not fit; more of them below the smallest normal number */
-  if (expo < 1 - bias)
-    drop += 1 - bias - expo;
-  if (drop > 54)
-    return sign;
-  const ts_u64 mant = (bits & 0xfffffffffffffull) | 0x10000000000000ull;
-  const ts_u64 half = (ts_u64)1 << (drop - 1), rest = mant & ((half << 1) - 1);
-  ts_u64 kept = mant >> drop;
-  kept += rest > half || (rest == half && (kept & 1));
-  /* A carry out of the mantissa goes on into the exponent, as it should. */
-  const ts_u64 whole = expo < 1 - bias ? kept : kept + ((ts_u64)(expo + bias - 1) << m);
-  const ts_u64 limit = inf ? (ts_u64)top << m : ((ts_u64)top << m | ((1u << m) - 1));
-  return whole >= limit ? (inf ? sign | top << m : not_a_number) : sign | (unsigned)whole;
-}
+@ROUND@}
 
 /* Numbers as in problems/epilogue.py; a NaN stays a NaN. */
 __device__ __noinline__ double ts_activate(double x, ts_i64 kind, double slope, double low, double high) {
@@ -82,7 +63,7 @@ __device__ __noinline__ double ts_activate(double x, ts_i64 kind, double slope, 
 @lru_cache(maxsize=1)
 def scalar_prelude() -> str:
     """The text for every dtype."""
-    text = _HEAD
+    text = _HEAD.replace("@ROUND@", rounding_text("ts_u64", "unsigned", "ull"))
     for number, name in enumerate(ACTIVATIONS):
         text = text.replace(f"@{name}@", str(number))
     return text + "".join(_conversion(name) for name in POINTEE)

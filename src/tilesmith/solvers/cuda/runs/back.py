@@ -15,8 +15,8 @@ from tilesmith.plan.slots import span_bytes
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
-from tilesmith.solvers.cuda.runs.form import PIECE, WHOLE_PIXELS, Rows
+from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
+from tilesmith.solvers.cuda.runs.form import PIECE, WHOLE_PIXELS, Rows, refused
 from tilesmith.solvers.solver import Config, Configured, Rejected, cached_property
 from tilesmith.targets.target import CudaTarget
 
@@ -83,19 +83,9 @@ def back_form(g: ConvGeometry) -> BackForm | Rejected:
     """``g`` in the form, or why it has none."""
     if g.direction != "bwd":
         return Rejected(reasons.DIRECTION, g.direction)
-    if g.y.dtype != g.w.dtype or g.y.dtype not in HALVES:
-        return Rejected(reasons.DTYPE, f"{g.y.dtype} x {g.w.dtype}")
-    if g.x.dtype not in (g.y.dtype, "fp32") or g.acc_dtype != "fp32":
-        return Rejected(reasons.DTYPE, f"{g.x.dtype}, accumulated in {g.acc_dtype}")
-    if g.groups != 1:
-        return Rejected(reasons.GROUPS, f"{g.groups} groups")
-    if not (g.x.channels_last and g.w.channels_last and g.y.channels_last):
-        return Rejected(reasons.LAYOUT, "channels are not contiguous")
-    for view, size in ((g.x, g.input[2]), (g.w, g.filter[2])):
-        if size > 1 and view.strides[4] != g.c:
-            return Rejected(reasons.LAYOUT, f"pixels of {view.name} have gaps")
-    if any(d > 1 and f > 1 for d, f in zip(g.dilation, g.filter, strict=True)):
-        return Rejected(reasons.DILATION, f"dilation {g.dilation}")
+    unread = refused(g, g.y, g.w, g.x, g.dilation)
+    if unread:
+        return unread
     form = BackForm(g)
     if g.c % PIECE == 0:
         return Rejected(reasons.CHANNELS, WHOLE_PIXELS)

@@ -92,15 +92,13 @@ def _steps(view: TensorView) -> list[int]:
     return [view.strides[axis] for axis in (0, 2, 3) if view.shape[axis] > 1]
 
 
-@lru_cache(maxsize=256)
-def runs_form(g: ConvGeometry) -> RunsForm | Rejected:
-    """``g`` in the form, or why it has none."""
-    if g.direction not in ("fwd", "wrw"):
-        return Rejected(reasons.DIRECTION, g.direction)
-    other, result = (g.y, g.w) if g.direction == "wrw" else (g.w, g.y)
-    if g.x.dtype != other.dtype or g.x.dtype not in HALVES:
-        return Rejected(reasons.DTYPE, f"{g.x.dtype} x {other.dtype}")
-    if result.dtype not in (g.x.dtype, "fp32") or g.acc_dtype != "fp32":
+def refused(
+    g: ConvGeometry, read: TensorView, other: TensorView, result: TensorView, dilation: tuple[int, ...]
+) -> Rejected | None:
+    """Why rows of elements cannot be used for the product of ``read`` and ``other``; ``dilation`` of the last axes."""
+    if read.dtype != other.dtype or read.dtype not in HALVES:
+        return Rejected(reasons.DTYPE, f"{read.dtype} x {other.dtype}")
+    if result.dtype not in (read.dtype, "fp32") or g.acc_dtype != "fp32":
         return Rejected(reasons.DTYPE, f"{result.dtype}, accumulated in {g.acc_dtype}")
     if g.groups != 1:
         return Rejected(reasons.GROUPS, f"{g.groups} groups")
@@ -109,8 +107,20 @@ def runs_form(g: ConvGeometry) -> RunsForm | Rejected:
     for view, size in ((g.x, g.input[2]), (g.w, g.filter[2])):
         if size > 1 and view.strides[4] != g.c:
             return Rejected(reasons.LAYOUT, f"pixels of {view.name} have gaps")
-    if any(d > 1 and f > 1 for d, f in zip(g.dilation[1:], g.filter[1:], strict=True)):
+    if any(d > 1 and f > 1 for d, f in zip(dilation, g.filter[-len(dilation) :], strict=True)):
         return Rejected(reasons.DILATION, f"dilation {g.dilation}")
+    return None
+
+
+@lru_cache(maxsize=256)
+def runs_form(g: ConvGeometry) -> RunsForm | Rejected:
+    """``g`` in the form, or why it has none."""
+    if g.direction not in ("fwd", "wrw"):
+        return Rejected(reasons.DIRECTION, g.direction)
+    other, result = (g.y, g.w) if g.direction == "wrw" else (g.w, g.y)
+    unread = refused(g, g.x, other, result, g.dilation[1:])
+    if unread:
+        return unread
     form = RunsForm(g)
     if g.c % PIECE == 0:
         return Rejected(reasons.CHANNELS, WHOLE_PIXELS)
