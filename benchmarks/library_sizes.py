@@ -57,7 +57,7 @@ NAME = "lib"
 PARTS = {
     "ts_reference": "the plain reference", "ts_cuda": "launching on GPUs", "ts_library": "the calls",
     "ts_machine": "which machine this is", "ts_target": "which machine this is", "ts_decode": "reading plans",
-    "ts_withdrawn": "reading plans",
+    "ts_withdrawn": "reading plans", "ts_error": "reading plans",
     **dict.fromkeys(("ts_package", "ts_inflate", "ts_lzma", "ts_sha256"), "reading packages"),
     **dict.fromkeys(("ts_run", "ts_pool", "ts_image", "ts_wait"), "running plans"),
 }  # fmt: skip  # what the runtime's files are for

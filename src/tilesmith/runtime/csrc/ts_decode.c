@@ -1,8 +1,6 @@
 /* Serialised plan -> ts_plan. The form is described in plan/serial.py, the rules in plan/check.py. */
 #include "ts_plan.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,23 +23,6 @@ typedef struct reader {
   ts_status status;
   ts_error *error;
 } reader;
-
-ts_status ts_fail(ts_error *error, ts_status status, const char *format, ...) {
-  if (error != NULL) {
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(error->text, sizeof error->text, format, arguments);
-    va_end(arguments);
-    /* One line, and nothing that a terminal obeys, whatever a damaged plan calls its parts. U+0080 to U+009F are C2 80
-     * to C2 9F. */
-    for (unsigned char *letter = (unsigned char *)error->text; *letter; letter++) {
-      const int is_c1 = letter[0] == 0xC2 && letter[1] >= 0x80 && letter[1] < 0xA0;
-      if (is_c1) letter[1] = '?';
-      if (is_c1 || *letter < ' ' || *letter == 0x7F) *letter = '?';
-    }
-  }
-  return status;
-}
 
 #define REFUSE(r, ...)                                                                     \
   do {                                                                                     \
