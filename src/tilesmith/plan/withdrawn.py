@@ -32,11 +32,7 @@ class Mend:
 MENDS = (
     Mend("wgmma_gemm", "acc=tf32", "swap_mn=1", "it copies sums that products are still writing"),
 )  # fmt: skip
-
-
-def provenance(solver: str, revision: int, generator: str) -> str:
-    """What makes a plan today, with the mends that its kernels have: all of them."""
-    return f"{solver}/{revision} generator {generator} mends {len(MENDS)}"
+MENDED = f" mends {len(MENDS)}"  # ends the provenance of plans that are made today
 
 
 def why_withdrawn(solver: str, problem: str, config: str, provenance: str) -> str:

@@ -7,7 +7,7 @@ import os
 from operator import itemgetter
 from pathlib import Path
 
-from tilesmith.plan.withdrawn import provenance
+from tilesmith.plan.withdrawn import MENDED
 
 _FOLDERS = ("problems", "targets", "plan", "codegen", "solvers")
 _PACKAGE = str(Path(__file__).parents[1])
@@ -34,7 +34,7 @@ def generator_digest(family: str) -> str:
 
 def provenance_of(solver: str, revision: int, family: str) -> str:
     """What makes a plan today: the solver, by the name of its candidate, and the generator."""
-    return provenance(solver, revision, generator_digest(family))
+    return f"{solver}/{revision} generator {generator_digest(family)}{MENDED}"
 
 
 def _family_of(name: str) -> str:
