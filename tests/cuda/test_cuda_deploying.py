@@ -46,7 +46,7 @@ def test_preload_for_a_gpu(place, monkeypatch):
     assert populator.get_failures() == {}
     assert populator.get_cache_status(SMALL.get_func_name()) == {"cuda": True}
     assert list((place / "cache" / "objects").glob("*.cubin"))
-    monkeypatch.setattr("tilesmith.toolchain.cache.build_unit", lambda *args: pytest.fail("compiled again"))
+    monkeypatch.setattr("tilesmith.toolchain.build.build_unit", lambda *args: pytest.fail("compiled again"))
     assert get_launchable(SMALL, device="cuda", mode="fast").remembered
 
 

@@ -43,7 +43,7 @@ def build(checking, tmp_path, monkeypatch):
         def none(*args):
             raise NoCompilerError("no NVRTC")
 
-        monkeypatch.setattr("tilesmith.toolchain.cache.find_toolchain", none)
+        monkeypatch.setattr("tilesmith.toolchain.toolchains.find_toolchain", none)
         forget()
         return path
 

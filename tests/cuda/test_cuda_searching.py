@@ -20,7 +20,7 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.ready import model_session
 from tilesmith.ready.model_budget import next_action
 from tilesmith.ready.model_session import Place, tune_problems
-from tilesmith.toolchain import cache as cache_module
+from tilesmith.toolchain import build as build_module
 from tilesmith.toolchain.build import SlowCompilerError
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.tune import process, runner, session, units
@@ -113,7 +113,7 @@ def compilers(monkeypatch, seconds, refuse=()):
         return ()
 
     monkeypatch.setattr(units, "build_unit", build_unit)
-    monkeypatch.setattr(cache_module, "build_unit", build_unit)
+    monkeypatch.setattr(build_module, "build_unit", build_unit)
     return started
 
 

@@ -88,7 +88,7 @@ def packaged(cuda, tmp_path, monkeypatch):
 
     def install(*found: Made) -> None:
         (tmp_path / "gpu.kdb").write_bytes(package_of(found, H200.name))
-        monkeypatch.setattr("tilesmith.toolchain.cache.find_toolchain", none)
+        monkeypatch.setattr("tilesmith.toolchain.toolchains.find_toolchain", none)
         forget()
 
     yield install

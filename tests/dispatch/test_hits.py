@@ -234,7 +234,7 @@ def test_a_plan_of_another_generator_is_not_kept(ask, place, monkeypatch):
     """It serves where there is no compiler, and must not do so for ever where there is one."""
     monkeypatch.setattr(plans, "generator_digest", lambda _: "another generator")
     with monkeypatch.context() as changed:
-        changed.setattr("tilesmith.toolchain.cache.find_toolchain", refuse)
+        changed.setattr("tilesmith.toolchain.toolchains.find_toolchain", refuse)
         for _ in range(2):
             assert ask().remembered
             assert ask.looked

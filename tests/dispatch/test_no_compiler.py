@@ -90,7 +90,7 @@ def test_another_generator_does_not_orphan_a_plan(cache, monkeypatch):
     for mode in ("strict", "hybrid"):
         forget_launchables()
         with monkeypatch.context() as patch:
-            patch.setattr("tilesmith.toolchain.cache.find_toolchain", _refuse)
+            patch.setattr("tilesmith.toolchain.toolchains.find_toolchain", _refuse)
             again = get_launchable(SMALL, mode=mode)
         assert again.remembered
         assert again.plan == first.plan

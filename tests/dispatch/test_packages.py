@@ -102,7 +102,7 @@ def place(monkeypatch, tmp_path):
 @pytest.fixture
 def no_work(monkeypatch):
     """Nothing may be compiled or measured."""
-    monkeypatch.setattr("tilesmith.toolchain.cache.build_unit", lambda *args: pytest.fail("compiled"))
+    monkeypatch.setattr("tilesmith.toolchain.build.build_unit", lambda *args: pytest.fail("compiled"))
     monkeypatch.setattr(resolve, "_measure", lambda *args: pytest.fail("measured"))
 
 

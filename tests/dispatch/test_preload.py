@@ -86,7 +86,7 @@ def test_a_second_run_compiles_and_measures_nothing(file, monkeypatch):
         raise AssertionError("nothing is left to do")
 
     monkeypatch.setattr(resolve, "_measure", refuse)
-    monkeypatch.setattr("tilesmith.toolchain.cache.build_unit", refuse)
+    monkeypatch.setattr("tilesmith.toolchain.build.build_unit", refuse)
     again = CachePopulator(commands_file=file)
     again.run()
     assert again.get_failures() == {}

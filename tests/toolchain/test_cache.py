@@ -16,7 +16,7 @@ import pytest
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.detect import host_target
-from tilesmith.toolchain import cache as cache_module
+from tilesmith.toolchain import build as build_module
 from tilesmith.toolchain.cache import ArtifactCache, artifact_key
 from tilesmith.toolchain.compilers import find_compiler
 
@@ -36,13 +36,13 @@ def cache(tmp_path):
 def builds(monkeypatch):
     """The sources that were compiled."""
     seen = []
-    real = cache_module.build_unit
+    real = build_module.build_unit
 
     def build(sources, *rest):
         seen.extend(sources)
         return real(sources, *rest)
 
-    monkeypatch.setattr(cache_module, "build_unit", build)
+    monkeypatch.setattr(build_module, "build_unit", build)
     return seen
 
 

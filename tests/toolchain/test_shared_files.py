@@ -15,7 +15,7 @@ import pytest
 
 from tilesmith.plan.records import Source
 from tilesmith.targets.detect import host_target
-from tilesmith.toolchain import cache as cache_module
+from tilesmith.toolchain import build as build_module
 from tilesmith.toolchain import files
 from tilesmith.toolchain.cache import ArtifactCache
 
@@ -144,14 +144,14 @@ def test_a_cache_that_cannot_be_read_is_left_for_another(root, monkeypatch, capl
 def test_processes_that_miss_one_kernel_compile_it_once(root, monkeypatch):
     target, source = host_target(1), Source("c", "ts_a", "", "int ts_a(void) { return 1; }")
     built = []
-    real = cache_module.build_unit
+    real = build_module.build_unit
 
     def build(sources, *rest):
         built.append(1)
         time.sleep(0.05)
         return real(sources, *rest)
 
-    monkeypatch.setattr(cache_module, "build_unit", build)
+    monkeypatch.setattr(build_module, "build_unit", build)
     threads = [
         threading.Thread(target=lambda: ArtifactCache(root).get_or_build(source, target)) for _ in range(6)
     ]  # locks count between open files: threads with caches of their own stand for processes

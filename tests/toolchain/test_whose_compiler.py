@@ -188,7 +188,7 @@ def test_a_compiler_for_another_machine_is_named(monkeypatch, tmp_path):
 
 
 def test_binaries_are_looked_at_for_the_target_that_they_are_made_for(tmp_path):
-    from tilesmith.toolchain.toolchains import why_it_cannot_run
+    from tilesmith.toolchain.elf import why_it_cannot_run
 
     header = b"\x7fELF\2" + bytes(13) + (183).to_bytes(2, "little")
     assert why_it_cannot_run(header, cpu_target("aarch64", 1)) is None

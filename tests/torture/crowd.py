@@ -42,7 +42,7 @@ from tilesmith.dispatch.kept_calls import forget
 from tilesmith.plan.records import Plan, Source
 from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.detect import host_target
-from tilesmith.toolchain import cache as cache_module
+from tilesmith.toolchain import build as build_module
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.compilers import find_compiler
 from tilesmith.toolchain.plans import find_plan, keep_plan
@@ -99,7 +99,7 @@ class Worker:
         self.log = os.open(home / "log" / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.count = 0
         self.acknowledged: dict[str, int] = {}
-        build = cache_module.build_unit
+        build = build_module.build_unit
 
         def watched(sources: Any, *rest: Any) -> Any:
             self.say("begin", sources[0].symbol)
@@ -107,7 +107,7 @@ class Worker:
             self.say("end", sources[0].symbol)
             return made
 
-        cache_module.build_unit = watched
+        build_module.build_unit = watched
 
     def say(self, *words: object) -> None:
         os.write(self.log, (" ".join(map(str, words)).replace("\n", "\\n") + "\n").encode())

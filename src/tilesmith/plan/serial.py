@@ -44,7 +44,6 @@ from tilesmith.plan.decode import (
     decode,
 )
 from tilesmith.plan.records import Integer, Memset, Plan, Pointer, Real, Step, TensorMap
-from tilesmith.plan.withdrawn import why_withdrawn
 
 __all__ = ["MOST_BYTES", "Serial", "check_header", "decode", "encode", "read_head"]
 _COUNT, _SIZES = struct.Struct("<I"), struct.Struct("<4q2IB")
@@ -71,6 +70,8 @@ class Serial:
     @property
     def withdrawn(self) -> str:
         """What is wrong with its kernels, so that it is not launched (``plan.withdrawn``); empty if nothing is."""
+        from tilesmith.plan.withdrawn import why_withdrawn  # of a hit's plan nobody asks
+
         return why_withdrawn(self.solver, self.problem, self.config, self.provenance)
 
     @classmethod

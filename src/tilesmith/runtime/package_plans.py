@@ -21,8 +21,8 @@ from tilesmith.runtime.packages import Kind, PackageReader, name_of
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.cache import Artifact
+from tilesmith.toolchain.elf import why_it_cannot_run
 from tilesmith.toolchain.plans import HeldPlan
-from tilesmith.toolchain.toolchains import why_it_cannot_run
 
 _told: set[str] = set()  # paths of packages
 _log = logging.getLogger("tilesmith.package")

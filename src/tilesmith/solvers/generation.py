@@ -7,8 +7,6 @@ import os
 from operator import itemgetter
 from pathlib import Path
 
-from tilesmith.plan.withdrawn import MENDED
-
 _FOLDERS = ("problems", "targets", "plan", "codegen", "solvers")
 _PACKAGE = str(Path(__file__).parents[1])
 FAMILIES = {"cpu": "c", "cuda": "cuda"}  # each family's own folders, in codegen/ and in solvers/
@@ -34,6 +32,8 @@ def generator_digest(family: str) -> str:
 
 def provenance_of(solver: str, revision: int, family: str) -> str:
     """What makes a plan today: the solver, by the name of its candidate, and the generator."""
+    from tilesmith.plan.withdrawn import MENDED  # a process that makes no plan needs none of them
+
     return f"{solver}/{revision} generator {generator_digest(family)}{MENDED}"
 
 

@@ -16,11 +16,12 @@ from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.compilers import Compiler, command_line, temporary
+from tilesmith.toolchain.elf import why_it_cannot_run
 from tilesmith.toolchain.files import scratch
 from tilesmith.toolchain.nvrtc import Nvrtc
 from tilesmith.toolchain.processes import run
 from tilesmith.toolchain.resources import KernelResources, read_resources
-from tilesmith.toolchain.toolchains import Toolchain, find_toolchain, flags_of, unit_text, why_it_cannot_run
+from tilesmith.toolchain.toolchains import Toolchain, find_toolchain, flags_of, unit_text
 
 COMPILE_S = 600.0
 _log = logging.getLogger("tilesmith.compiler")

@@ -16,21 +16,21 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import Target
 from tilesmith.toolchain import files
-from tilesmith.toolchain.build import build_unit
-from tilesmith.toolchain.elf import CUDA, machine_of
-from tilesmith.toolchain.resources import KernelResources
+from tilesmith.toolchain.elf import CUDA, machine_of, why_it_cannot_run
 from tilesmith.toolchain.sealed import seal, unseal
-from tilesmith.toolchain.toolchains import Toolchain, find_toolchain, flags_of, unit_text, why_it_cannot_run
 from tilesmith.toolchain.trust import why_distrusted
+
+if TYPE_CHECKING:  # a process that compiles nothing imports no compiler
+    from tilesmith.toolchain.resources import KernelResources
+    from tilesmith.toolchain.toolchains import Toolchain
 
 _FORMAT = "tilesmith artifact 2"
 _SUFFIXES = (".so", ".cubin")
@@ -98,7 +98,9 @@ class ArtifactCache:
         self, source: Source, target: Target, compiler: Toolchain | None = None
     ) -> tuple[KernelResources, ...]:
         """The resources of a CUDA source's kernels when they were compiled; empty if they are not here."""
-        key = artifact_key(source, target, compiler or find_toolchain(target))
+        from tilesmith.toolchain.resources import KernelResources
+
+        key = artifact_key(source, target, compiler or _toolchain(target))
         for folder in self.folders():
             with contextlib.suppress(OSError):
                 record = read_entry(files.read(_key_file(folder, key), _KEY_BYTES, own=True), key)
@@ -110,14 +112,14 @@ class ArtifactCache:
 
     def lookup(self, source: Source, target: Target, compiler: Toolchain | None = None) -> Artifact | None:
         """The artifact of ``source``; None if it is missing or damaged."""
-        return self._load(artifact_key(source, target, compiler or find_toolchain(target)), target)
+        return self._load(artifact_key(source, target, compiler or _toolchain(target)), target)
 
     def get_or_build(self, source: Source, target: Target, compiler: Toolchain | None = None) -> Artifact:
         """The artifact of ``source``, compiled if it is not here or damaged.
 
         Raises ``NoCompilerError`` or ``CompileError``.
         """
-        compiler = compiler or find_toolchain(target)
+        compiler = compiler or _toolchain(target)
         key = artifact_key(source, target, compiler)
         return self._load(key, target) or self._build(key, source, target, compiler)
 
@@ -128,7 +130,7 @@ class ArtifactCache:
 
         For a source that the compiler refuses, the list has its ``CompileError``; all other sources are built.
         """
-        compiler = compiler or find_toolchain(target)
+        compiler = compiler or _toolchain(target)
 
         def one(source: Source) -> Artifact | CompileError:
             try:
@@ -138,6 +140,8 @@ class ArtifactCache:
 
         distinct = list(dict.fromkeys(sources))
         missing = [s for s in distinct if self._load(artifact_key(s, target, compiler), target) is None]
+        from concurrent.futures import ThreadPoolExecutor
+
         # The work happens in compiler processes, so threads are enough to start them and wait.
         workers = max(1, min(len(missing), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1))
         with ThreadPoolExecutor(workers) as pool:
@@ -303,6 +307,8 @@ class ArtifactCache:
             return self.directory
 
     def _compile(self, key: str, source: Source, target: Target, compiler: Toolchain) -> Artifact:
+        from tilesmith.toolchain.build import build_unit
+
         began = time.perf_counter()
         with files.scratch() as folder:
             out = folder / "kernel.so"
@@ -324,11 +330,19 @@ class ArtifactCache:
         return Artifact(digest, str(self.publish(f"objects/{digest}{suffix}", data)), data)
 
 
+def _toolchain(target: Target) -> Toolchain:
+    from tilesmith.toolchain.toolchains import find_toolchain
+
+    return find_toolchain(target)
+
+
 def artifact_key(source: Source, target: Target, compiler: Toolchain) -> str:
     """The sha256 (hex) of everything that decides the binary's bytes.
 
     The number of cores is no part of it: every thread count runs the same kernel.
     """
+    from tilesmith.toolchain.toolchains import flags_of, unit_text
+
     unit = unit_text([source])
     made_by = (compiler.fingerprint, target.arch, *flags_of(compiler, target))
     parts = (_FORMAT, source.language, source.symbol, unit, *made_by)

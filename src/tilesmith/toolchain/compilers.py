@@ -45,7 +45,6 @@ _READ_BY_COMPILERS = (
 # Where compilers put what they need for a moment. zig keeps a cache in the home folder otherwise, and does not even say
 # its version if it cannot write there.
 _TEMPORARY = ("TMPDIR", "ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR")
-_ASKED_FOR = ("CC", *_READ_BY_COMPILERS[:2])  # a hit asks: no more than it must
 _WITHHELD = ("CCC_OVERRIDE_OPTIONS",)  # clang lets it edit every flag, those behind CC's too
 # Flags of CC that change what kernels compute and that no later flag takes back.
 _REFUSED = (
@@ -97,11 +96,6 @@ def find_compiler() -> Compiler:
     what kernels compute.
     """
     return _find(os.environ.get("CC", ""), os.environ.get("PATH", ""), _environment())
-
-
-def asked_for() -> tuple[str, ...]:
-    """The words that say which C compiler is wanted, before any is looked for: a plan is kept for these."""
-    return tuple([f"{name}={os.environ[name]}" for name in _ASKED_FOR if name in os.environ])
 
 
 def linked_flags(target: CpuTarget, *, zig: bool = False) -> tuple[str, ...]:

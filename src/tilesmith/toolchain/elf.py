@@ -6,7 +6,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilesmith.targets.target import CpuTarget, Target
+
 CUDA = 190  # the machine of cubins
+# The class and the machine in an ELF header, by the first word of a target's name for zig.
+_OF_CPUS = {"x86_64": (2, 62), "aarch64": (2, 183)}
 _PROGBITS, _EXECUTABLE = 1, 4  # a section's type, and one of its flags
 _SECTION = struct.Struct("<IIQQQQ")
 
@@ -47,3 +51,12 @@ def sections_of(image: bytes) -> Iterator[Section]:
 def code_of(image: bytes) -> bytes:
     """All sections of machine code; empty for what is no ELF file."""
     return b"".join(section.content for section in sections_of(image) if section.is_code)
+
+
+def why_it_cannot_run(binary: bytes, target: Target) -> str | None:
+    """Why an ELF file (its first 20 bytes are enough) is not for this CPU target; None if it may be."""
+    expected = _OF_CPUS.get(target.zig_target.partition("-")[0]) if isinstance(target, CpuTarget) else None
+    found = machine_of(binary)
+    if expected is None or found is None or found == expected:
+        return None
+    return f"ELF class {32 * found[0]}, machine {found[1]}; wanted: class {32 * expected[0]}, machine {expected[1]}"

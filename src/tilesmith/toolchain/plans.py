@@ -27,12 +27,13 @@ from tilesmith.solvers.generation import generator_digest
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
-from tilesmith.toolchain.compilers import asked_for
+from tilesmith.toolchain.elf import why_it_cannot_run
 from tilesmith.toolchain.files import read
 from tilesmith.toolchain.sealed import bind, unbind
-from tilesmith.toolchain.toolchains import why_it_cannot_run
 
 _FORMAT = "tilesmith plan 3"
+# Variables that say which C compiler is wanted, before any is looked for. A hit reads them: no more than it must.
+_ASKED_FOR = ("CC", "COMPILER_PATH", "GCC_EXEC_PREFIX")
 _log = logging.getLogger("tilesmith.cache")
 
 
@@ -111,7 +112,8 @@ def maker_of(target: Target) -> tuple[str, ...]:
     """All that makes plans and their kernels: the generator, every fact of the target that it may ask for, and what the
     environment says of the compiler (nothing is compiled to find a plan, so the compiler itself is not asked)."""
     made_by = generator_digest(target.family), _facts(target)
-    return (*made_by, *asked_for()) if isinstance(target, CpuTarget) else made_by
+    asked_for = [f"{name}={os.environ[name]}" for name in _ASKED_FOR if name in os.environ]
+    return (*made_by, *asked_for) if isinstance(target, CpuTarget) else made_by
 
 
 @lru_cache(maxsize=64)

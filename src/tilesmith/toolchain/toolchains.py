@@ -8,12 +8,9 @@ from tilesmith.errors import CompileError
 from tilesmith.plan.records import Source
 from tilesmith.targets.target import CpuTarget, Target
 from tilesmith.toolchain.compilers import Compiler, compiler_for
-from tilesmith.toolchain.elf import machine_of
 from tilesmith.toolchain.nvrtc import Nvrtc, find_nvrtc
 
 Toolchain = Compiler | Nvrtc
-# The class and the machine in an ELF header, by the first word of a target's name for zig.
-_ELF = {"x86_64": (2, 62), "aarch64": (2, 183)}
 
 
 def find_toolchain(target: Target) -> Toolchain:
@@ -35,12 +32,3 @@ def unit_text(sources: Sequence[Source]) -> str:
     preludes = dict.fromkeys(source.prelude for source in sources)
     bodies = dict.fromkeys(source.text for source in sources)
     return "".join(text if text.endswith("\n") else text + "\n" for text in (*preludes, *bodies) if text)
-
-
-def why_it_cannot_run(binary: bytes, target: Target) -> str | None:
-    """Why an ELF file (its first 20 bytes are enough) is not for this CPU target; None if it may be."""
-    expected = _ELF.get(target.zig_target.partition("-")[0]) if isinstance(target, CpuTarget) else None
-    found = machine_of(binary)
-    if expected is None or found is None or found == expected:
-        return None
-    return f"ELF class {32 * found[0]}, machine {found[1]}; wanted: class {32 * expected[0]}, machine {expected[1]}"
