@@ -104,6 +104,19 @@ def scoped(*parts: str) -> str:
     return f"namespace @SYM@_scope {{\n{HEADER}\n{''.join(parts)}}} // namespace @SYM@_scope\n"
 
 
+def resolved(text: str, **flags: bool) -> str:
+    """``text`` where only what holds is left of each ``#if NAME``, ``#else``, ``#endif`` of ``flags``.
+
+    So a text may have two versions of its lines, of which a kernel has one alone. ValueError where a flag has no lines.
+    """
+    for name, flag in flags.items():
+        lines = re.compile(rf"^#if {name}\n(.*?)(?:^#else\n(.*?))?^#endif\n", re.MULTILINE | re.DOTALL)
+        text, found = lines.subn(rf"\g<{1 if flag else 2}>", text)
+        if not found:
+            raise ValueError(f"a text without lines for {name}")
+    return text
+
+
 def _enumerators(constants: re.Match[str]) -> str:
     indent = constants[1].removesuffix("static ")
     return f"{indent}enum : {constants[2]} {{ {constants[3]} }};"

@@ -137,10 +137,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       }
       bool nan = false;
       if (f > 0) __syncthreads(); // the last phase's results have left
+#if IN_TURNS
+      // The text has half of the results. The others move up to their registers.
+      const auto move_up = [&] {
+#pragma unroll
+        for (int i = 0; i < TILES_M / 2; i++)
+#pragma unroll
+          for (int j = 0; j < TILES_N * 4; j++) sums[i][j / 4][j % 4] = sums[i + TILES_M / 2][j / 4][j % 4];
+      };
+      const int rows_of_all = rows;
+#pragma unroll 1
+      for (int turn = 0; turn < 2; turn++ == 0 ? move_up() : void())
+#pragma unroll
+        for (int i = 0; i < TILES_M / 2; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const int rows = rows_of_all + turn * (TILES_M / 2) * 16;
+#else
 #pragma unroll
       for (int i = 0; i < TILES_M; i++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
+#endif
           const int m = rows + i * 16 + half * 8 + lane / 4;
 #pragma unroll
           for (int j = 0; j < TILES_N; j++) {
