@@ -127,9 +127,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     for (int turn = 0; turn < PARTS; turn++) {
 #pragma unroll
       for (int known = 1; known < PARTS; known++)
-        if (turn == known)
+        if (turn == known) {
+          asm volatile(""); // a branch: selections would take place in every turn
 #pragma unroll
           for (int j = 0; j < TILES_N * 4; j++) sums[0][j] = sums[known][j];
+        }
       constexpr int i = 0;
       const int first = first_of_all + turn * between;
 #else

@@ -88,7 +88,8 @@ def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
     types = {"Element": TYPES[f.source.dtype], "Out": TYPES[f.result.dtype]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE") + _taps(t)
     functions += resolved(template(_FOLDER, "window"), SHORT=t.short)
-    functions += resolved(template(_FOLDER, "results"), SHORT=t.short and g.epilogue.activation in LONG)
+    long = t.in_turns or (g.epilogue.residual and g.epilogue.activation in LONG and t.short)
+    functions += resolved(template(_FOLDER, "results"), SHORT=long)
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     tile = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}n{v['products_n']}"
     if isinstance(t, NarrowExactTile):

@@ -56,7 +56,7 @@ TS_MMA_DEVICE void leave(const Run &run, const unsigned char *memory, int block,
   constexpr int phase_h = PHASE / PHASES_W, phase_w = PHASE % PHASES_W;
   constexpr int VECTORS = ROW / VECTOR;
 #if SHORT
-#pragma unroll(RESIDUAL ? 2 : 4)
+#pragma unroll 2
 #else
 #pragma unroll 4
 #endif

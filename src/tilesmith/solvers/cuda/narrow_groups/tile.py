@@ -169,7 +169,7 @@ class NarrowTile(Configured):
         A residual is added, and the activation applied, as results leave shared memory.
         """
         epilogue, results = self.form.geometry.epilogue, 4 * self.tiles_m * self.value["products_n"]
-        many = self.tiles_m % 2 == 0 and results >= _MANY_RESULTS
+        many = not self.form.exact and self.tiles_m % 2 == 0 and results >= _MANY_RESULTS
         return many and epilogue.activation in LONG and not epilogue.residual
 
     @cached_property

@@ -219,10 +219,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         const auto move = [&](int part) {
 #pragma unroll
           for (int known = 1; known < TURNS; known++)
-            if (part == known)
+            if (part == known) {
+              asm volatile(""); // a branch: selections would take place in every turn
 #pragma unroll
               for (int i = 0; i < PART; i++)
                 sums[0][i] = sums[known / SIDE_BY_SIDE][known % SIDE_BY_SIDE * PART + i];
+            }
           if (MI > 1 && part == SIDE_BY_SIDE)
             rows_bias[0][0] = rows_bias[MI - 1][0], rows_bias[0][1] = rows_bias[MI - 1][1];
         };
