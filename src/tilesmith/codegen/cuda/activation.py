@@ -16,6 +16,7 @@ import math
 from tilesmith.problems.epilogue import Epilogue
 
 LONG = frozenset({"gelu", "tanh"})  # more than ten instructions
+SHORT = frozenset({"none", "relu", "leaky_relu", "clamp"})  # three at most
 
 
 def activate(epilogue: Epilogue, device: str, value: str = "float") -> str:

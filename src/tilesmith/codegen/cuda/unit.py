@@ -2,7 +2,8 @@
 
 A template is CUDA C++ with two marks: ``@SYM@`` is the kernel's symbol, ``@HEADER@`` stands for the header. Everything
 that Python derived about a config reaches the text through the header, and the text checks it with ``static_assert``.
-A text of several files is ``scoped``: they name ``@SYM@`` alone, and share what stands in front of them.
+A text of several files is ``scoped``: they name ``@SYM@`` alone, and share what stands in front of them. Lines of which
+a kernel has one of two versions are ``resolved``.
 """
 
 from __future__ import annotations

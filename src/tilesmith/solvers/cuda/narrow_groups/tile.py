@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, gcd, prod
 
-from tilesmith.codegen.cuda.activation import LONG
+from tilesmith.codegen.cuda.activation import LONG, SHORT
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.dense import widest
@@ -160,7 +160,7 @@ class NarrowTile(Configured):
     def short(self) -> bool:
         """Whether the text has fewer copies of its loads: with those of plain kernels, long results are 11 kB."""
         epilogue = self.form.geometry.epilogue
-        return not self.form.exact and epilogue.activation not in ("none", "relu")
+        return not self.form.exact and epilogue.activation not in SHORT
 
     @cached_property
     def in_turns(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilesmith.codegen.cuda.activation import LONG
+from tilesmith.codegen.cuda.activation import LONG, SHORT
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
 from tilesmith.solvers.cuda.common.planes import leaves_out
@@ -198,7 +198,7 @@ class Sm90Tile(WarpgroupTile):
         """Parts of a thread's results, of which the text has one where results are long and many: all take 14 kB."""
         form, rows, activation = self.form, self.value["products_m"], self.form.epilogue.activation
         alone = form.beta != 0.0 or (form.residual is not None and not self.staged)
-        repaired = form.halo and activation not in ("none", "relu")
+        repaired = form.halo and activation not in SHORT
         columns = rows * self.block_n
         few = columns < (192 if activation == "tanh" else 256)
         if few or form.kind == "wrw" or self.parts > 1 or not (alone or repaired or activation in LONG):
