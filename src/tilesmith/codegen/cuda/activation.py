@@ -15,6 +15,9 @@ import math
 
 from tilesmith.problems.epilogue import Epilogue
 
+LONG = frozenset({"gelu", "tanh"})  # more than ten instructions
+SHORT = frozenset({"none", "relu", "leaky_relu", "clamp"})  # three at most
+
 
 def activate(epilogue: Epilogue, device: str, value: str = "float") -> str:
     """The function ``activate`` of one ``value``, declared with the macro ``device``; of integers none is asked for."""
@@ -34,16 +37,23 @@ def _body(epilogue: Epilogue) -> str:
         # 0.5 * (1 + tanh(u)) is the sigmoid of 2 * u.
         "gelu_tanh": _GATED.format(gate="1.59576912f * v * (1.0f + 0.044715f * v * v)"),
         "sigmoid": "  return reciprocal(1.0f + exp2_of(-1.44269504f * v));\n",
-        "tanh": "  return tanhf(v);\n",
+        "tanh": _TANH,
         # The gate of a NaN is 0, and their product a NaN.
         "hardswish": "  return v * __saturatef(fmaf(v, 0.166666667f, 0.5f));\n",
         "hardsigmoid": "  return at_most(at_least(fmaf(v, 0.166666667f, 0.5f), 0.0f), 1.0f);\n",
     }[epilogue.activation]
 
 
-# ``v`` times the sigmoid of ``gate``; the exponential of a negative number cannot overflow.
-_GATED = """  const float gate = {gate}, e = exp2_of(-1.44269504f * fabsf(gate));
-  return (gate < 0.0f ? v * e : v) * reciprocal(1.0f + e);
+# ``v`` times the sigmoid of ``gate``. Where the exponential is infinite its reciprocal is 0, and so is the result.
+_GATED = "  return v * reciprocal(1.0f + exp2_of(-1.44269504f * ({gate})));\n"
+# Near 0 a minimax fit of tanh(v) / v on [0, 0.55], in powers of ``v * v``. CUDA's ``tanhf`` is alike, but also tests
+# for large ``v``, where the reciprocal is 0 anyway.
+_TANH = """  const float s = v * v;
+  float p = fmaf(s, 0.0161903482f, -0.0525438748f);
+  p = fmaf(p, s, 0.133187458f);
+  p = fmaf(p, s, -0.333328426f);
+  const float far = copysignf(fmaf(reciprocal(1.0f + exp2_of(2.88539008f * fabsf(v))), -2.0f, 1.0f), v);
+  return if_less(fabsf(v), 0.55f, fmaf(p * s, v, v), far);
 """
 _TAIL = (-5.0383399674558405e-09, 2.10906534903188e-07, -3.6313444979896303e-06, 3.185109017067589e-05,
          -0.00012233524466864765, -0.0003261167148593813, 0.007334748283028603, -0.05269014462828636,
@@ -61,7 +71,7 @@ def _instruction(name: str, note: str, text: str, parameters: str, operands: str
     return f"""{{device}} float {name}({parameters}) {{{{ // {note}
 #ifdef __CUDA_ARCH__
   float r;
-  asm("{text};" : "=f"(r) : {operands});
+  asm("{text}" : "=f"(r) : {operands});
   return r;
 #else
   return {host};
@@ -71,13 +81,21 @@ def _instruction(name: str, note: str, text: str, parameters: str, operands: str
 
 
 _ONE, _TWO = ("float a", '"f"(a)'), ("float a, float b", '"f"(a), "f"(b)')
+_FOUR = ("float a, float b, float yes, float no", '"f"(a), "f"(b), "f"(yes), "f"(no)')
 _HELPERS = {
     name: _instruction(name, note, text, *operands, host)
     for name, note, text, operands, host in (
-        ("exp2_of", "2 ulp; 0 below the least normal number", "ex2.approx.ftz.f32 %0, %1", _ONE, "exp2f(a)"),
-        ("reciprocal", "1 ulp", "rcp.approx.ftz.f32 %0, %1", _ONE, "1.0f / a"),
-        ("at_least", "a NaN stays", "max.NaN.f32 %0, %1, %2", _TWO, "a < b ? b : a"),
-        ("at_most", "a NaN stays", "min.NaN.f32 %0, %1, %2", _TWO, "a > b ? b : a"),
+        ("exp2_of", "2 ulp; 0 below the least normal number", "ex2.approx.ftz.f32 %0, %1;", _ONE, "exp2f(a)"),
+        ("reciprocal", "1 ulp", "rcp.approx.ftz.f32 %0, %1;", _ONE, "1.0f / a"),
+        ("at_least", "a NaN stays", "max.NaN.f32 %0, %1, %2;", _TWO, "a < b ? b : a"),
+        ("at_most", "a NaN stays", "min.NaN.f32 %0, %1, %2;", _TWO, "a > b ? b : a"),
+        (
+            "if_less",
+            "both are computed: predicates in every instruction deflate badly",
+            "{{ .reg .pred p; setp.lt.f32 p, %1, %2; selp.f32 %0, %3, %4, p; }}",
+            _FOUR,
+            "a < b ? yes : no",
+        ),
     )
 }
 

@@ -2,7 +2,8 @@
 
 A template is CUDA C++ with two marks: ``@SYM@`` is the kernel's symbol, ``@HEADER@`` stands for the header. Everything
 that Python derived about a config reaches the text through the header, and the text checks it with ``static_assert``.
-A text of several files is ``scoped``: they name ``@SYM@`` alone, and share what stands in front of them.
+A text of several files is ``scoped``: they name ``@SYM@`` alone, and share what stands in front of them. Lines of which
+a kernel has one of two versions are ``resolved``.
 """
 
 from __future__ import annotations
@@ -102,6 +103,19 @@ def template(folder: Path, name: str) -> str:
 def scoped(*parts: str) -> str:
     """The text of a kernel that is made of ``parts``: they stand behind one header, in one namespace."""
     return f"namespace @SYM@_scope {{\n{HEADER}\n{''.join(parts)}}} // namespace @SYM@_scope\n"
+
+
+def resolved(text: str, **flags: bool) -> str:
+    """``text`` where only what holds is left of each ``#if NAME``, ``#else``, ``#endif`` of ``flags``.
+
+    So a text may have two versions of its lines, of which a kernel has one alone. ValueError where a flag has no lines.
+    """
+    for name, flag in flags.items():
+        lines = re.compile(rf"^#if {name}\n(.*?)(?:^#else\n(.*?))?^#endif\n", re.MULTILINE | re.DOTALL)
+        text, found = lines.subn(rf"\g<{1 if flag else 2}>", text)
+        if not found:
+            raise ValueError(f"a text without lines for {name}")
+    return text
 
 
 def _enumerators(constants: re.Match[str]) -> str:

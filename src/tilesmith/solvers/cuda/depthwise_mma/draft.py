@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
-from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.depthwise_mma.tile import DepthwiseMmaTile
@@ -90,8 +90,9 @@ def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[
     types = {"Element": TYPES[t.source.dtype], "Out": TYPES[out]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
-    text = (
-        "namespace ts_mma {\n" + scoped(template(_FOLDER, "stage"), template(_FOLDER, name)) + "} // namespace ts_mma\n"
-    )
+    kernel = template(_FOLDER, name)
+    if name == "rows":
+        kernel = resolved(kernel, ONCE_IN_TEXT=t.once_in_text)
+    text = "namespace ts_mma {\n" + scoped(template(_FOLDER, "stage"), kernel) + "} // namespace ts_mma\n"
     tile = "x".join(str(value) for _, value in t.config.values)
     return unit(f"depthwisemma{op}", t.source.dtype, tile, t.target.arch, mma_prelude(), text, header)

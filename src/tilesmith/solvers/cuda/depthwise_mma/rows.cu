@@ -67,7 +67,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
   copies.advance(image, p0 * STRIDE_H - PAD_H);
   // Stages are fetched in their order.
   auto fetch = [&](int stage, int slot) {
+#if ONCE_IN_TEXT
+#pragma unroll 2
+#else
 #pragma unroll
+#endif
     for (int group = 0; group < GROUPS; group++)
 #pragma unroll
       for (int sub = 0; sub < ROWS_IN; sub++) {
@@ -168,21 +172,44 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
 
   float sums[LIVE][PRODUCTS][4] = {};
   const int stages = (groups + GROUPS - 1) / GROUPS;
+#if ONCE_IN_TEXT
+#else
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++) {
     if (s < stages) fetch(s, s);
     copy_commit();
   }
+#endif
   // Lanes 0-15 hold addresses of rows of a product's first two pixels, the others of the next two.
   const u32 row_from = ring + warp * PLANE + lane % 8 * 2 * STRIDE_W * 8 + lane / 16 * 16;
+#if ONCE_IN_TEXT
+  // The ring is filled by the loop too, so that copies are there once.
+  int slot = 1;
+#pragma unroll 1
+  for (int stage = 1 - STAGES; stage < stages; stage++) {
+    if (stage >= 0) {
+      copy_wait<STAGES - 2>();
+      __syncthreads();
+    }
+#else
   int slot = 0;
 #pragma unroll 1
   for (int stage = 0; stage < stages; stage++) {
     copy_wait<STAGES - 2>();
     __syncthreads();
+#endif
     if (stage + STAGES - 1 < stages) fetch(stage + STAGES - 1, slot == 0 ? STAGES - 1 : slot - 1);
     copy_commit();
+#if ONCE_IN_TEXT
+    if (stage < 0) {
+      slot = slot + 1 == STAGES ? 0 : slot + 1;
+      continue;
+    }
+#endif
     if (stage > 0) store(stage - 1);
+#if ONCE_IN_TEXT
+    u32 odd_rows = 0; // of the stage
+#endif
 #pragma unroll
     for (int group = 0; group < GROUPS; group++) {
 #pragma unroll
@@ -244,7 +271,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
           else
             *staged(stage, group, at) = narrowed(Out(), v[0], v[1]);
         }
+#if ONCE_IN_TEXT
+        odd_rows |= (u32)odd << group;
+#else
         if (odd) mend(stage, group, row);
+#endif
       }
 #pragma unroll
       for (int m = 0; m < PRODUCTS; m++)
@@ -255,6 +286,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
           sums[LIVE - 1][m][v] = 0.0f;
         }
     }
+#if ONCE_IN_TEXT
+#pragma unroll 1
+    for (int group = 0; odd_rows >> group; group++)
+      if (odd_rows >> group & 1) mend(stage, group, stage * GROUPS + group - (LIVE - 1));
+#endif
     slot = slot + 1 == STAGES ? 0 : slot + 1;
   }
   copy_wait<0>();

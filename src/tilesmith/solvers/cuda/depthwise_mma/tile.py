@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+from tilesmith.codegen.cuda.activation import LONG
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX
@@ -103,6 +104,11 @@ class DepthwiseMmaTile(DepthwiseConfigured):
     def groups(self) -> int:
         """Rows of results of a stage."""
         return self.value["group_rows"]
+
+    @cached_property
+    def once_in_text(self) -> bool:
+        """Whether copies and repairs are once in the text: beside four rows of long results, more of them are 12 kB."""
+        return self.groups >= 4 and (self.g.epilogue.residual or self.g.epilogue.activation in LONG)
 
     @cached_property
     def rows_in(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.hopper import mma_product_text
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
-from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.plan.slots import slot_names
 from tilesmith.problems.geometry import ConvGeometry, TensorView
@@ -46,11 +46,12 @@ def _source(t: FirstTile, arguments: tuple[Argument, ...]) -> Source:
         functions, arguments=arguments,
     )  # fmt: skip
     tile = f"{t.tile[0]}x{t.tile[1]}x{t.block_n}w{t.warps}"
-    return _unit("firstfwd", t, tile, ("units", "kernel"), header)
+    kernel = resolved(template(_FOLDER, "kernel"), IN_TURNS=t.in_turns)
+    return _unit("firstfwd", t, tile, (template(_FOLDER, "units"), kernel), header)
 
 
 def _unit(op: str, t: Window, tile: str, parts: tuple[str, ...], header: Header) -> Source:
-    text = scoped(*(template(_FOLDER, part) for part in parts))
+    text = scoped(*parts)
     text = f"namespace ts_mma {{\n{text}}} // namespace ts_mma\n"
     return unit(op, t.g.x.dtype, tile, t.target.arch, mma_prelude(), text, header)
 
@@ -77,7 +78,8 @@ def weights_draft(t: WeightsTile) -> Draft:
         offsets,
         arguments=arguments,
     )
-    source = _unit("firstwrw", t, tile, ("units", "weights"), header)
+    parts = template(_FOLDER, "units"), template(_FOLDER, "weights")
+    source = _unit("firstwrw", t, tile, parts, header)
     launch = Launch(
         0, source.symbol, (t.slices * t.blocks_m, 1, 1), passed(arguments), (32 * t.warps, 1, 1),
         shared_bytes=t.shared_bytes, programmatic=early,
@@ -89,7 +91,7 @@ def weights_draft(t: WeightsTile) -> Draft:
     )  # fmt: skip
     numbers = {"C": g.c, "S": g.filter[2], "TAPS": t.taps, **sizes, "SHARES": shares}
     header = Header(numbers, {}, {"Out": out}, {"unit_taps": _words(t.columns)}, arguments=adding)
-    total = _unit("firsttotal", t, tile, ("total",), header)
+    total = _unit("firsttotal", t, tile, (template(_FOLDER, "total"),), header)
     blocks = -(-t.blocks_m * t.quads * shares // 256)
     second = Launch(1, total.symbol, (blocks, 1, 1), passed(adding), (256, 1, 1), programmatic=early)
     return Draft((source, total), (launch, second), workspace_bytes=t.partial_bytes)

@@ -120,8 +120,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     if (more) put(memory + TILES + (now ^ 1) * TILE, units);
     const Tile t = tile_of(run, tile);
     Out *const results = run.y + (i64)t.n * run.y_n + (i64)t.d * run.y_d;
+#if IN_TURNS
+    // The text has the results of one part, to whose registers the others move.
+    const int first_of_all = first;
+#pragma unroll 1
+    for (int turn = 0; turn < PARTS; turn++) {
+#pragma unroll
+      for (int known = 1; known < PARTS; known++)
+        if (turn == known) {
+          asm volatile(""); // a branch: selections would take place in every turn
+#pragma unroll
+          for (int j = 0; j < TILES_N * 4; j++) sums[0][j] = sums[known][j];
+        }
+      constexpr int i = 0;
+      const int first = first_of_all + turn * between;
+#else
 #pragma unroll
     for (int i = 0; i < PARTS; i++) {
+#endif
       __syncwarp();
 #pragma unroll
       for (int j = 0; j < TILES_N; j++) {

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilesmith.codegen.cuda.activation import LONG
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.first.window import MAX_LOADS, Window
 from tilesmith.solvers.solver import cached_property
+
+_MANY_RESULTS = 128  # columns of all of a warp's parts
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,12 @@ class FirstTile(Window):
     @cached_property
     def steps(self) -> int:
         return len(self.units) // 4
+
+    @cached_property
+    def in_turns(self) -> bool:
+        """Whether the text has the results of one part alone: those of all, when they are long, are 16 kB."""
+        many = self.parts > 1 and self.parts * self.block_n >= _MANY_RESULTS
+        return many and self.g.epilogue.activation in LONG
 
     @cached_property
     def bias_unit(self) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.activation import LONG, activate
 from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
-from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
 from tilesmith.problems.epilogue import IDENTITY
+from tilesmith.solvers.cuda.common.dense import BYTES
 from tilesmith.solvers.cuda.mma.tile import MmaTile
 
 _FOLDER = Path(__file__).parent
@@ -36,6 +37,8 @@ def mma_draft(t: MmaTile) -> Draft:
 
 def _source(t: MmaTile, name: str, op: str, tile: str, arguments: tuple[Argument, ...]) -> Source:
     form = t.form
+    # Kernels of bytes are the longest ones. NOTE: two vectors of long results beside each other are 1 kB more.
+    in_turns = form.dtype in BYTES and form.epilogue.activation in LONG
     numbers = {"GEMM": 0, "FWD": 1, "BWD": 2, "WRW": 3}
     numbers |= {"KIND": numbers[form.kind.upper()], "OUT_VECTOR": form.out_vector, "THREADS": _SUM_THREADS}
     flags = {
@@ -64,7 +67,8 @@ def _source(t: MmaTile, name: str, op: str, tile: str, arguments: tuple[Argument
     named = "".join(dict.fromkeys(dtypes.values()))
     text = template(_FOLDER, name)
     if name == "kernel":
-        text += template(_FOLDER, "exact" if t.exact else "tensor")
+        own = template(_FOLDER, "exact") if t.exact else resolved(template(_FOLDER, "tensor"), IN_TURNS=in_turns)
+        text += own
     return unit(op, named, tile, t.target.arch, mma_prelude(), text, header)
 
 

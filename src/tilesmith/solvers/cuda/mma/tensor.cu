@@ -183,7 +183,11 @@
       }
     }
     __syncwarp();
+#if IN_TURNS
+#pragma unroll 1
+#else
 #pragma unroll (N < 4 ? 4 : 2)
+#endif
     for (int at = lane; at < 16 * WARP_N / N; at += 32) {
       const int r = at / (WARP_N / N), c = at % (WARP_N / N) * N;
       const int in_tile = warp_m * WARP_M + i * 16 + r, row = m0 + in_tile, col = n0 + warp_n * WARP_N + c;

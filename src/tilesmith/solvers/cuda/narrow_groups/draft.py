@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
-from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.activation import LONG, activate
 from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
-from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.narrow_groups.tile import NarrowExactTile, NarrowTile, NarrowWeightsTile
@@ -37,7 +37,7 @@ def weights_draft(t: NarrowWeightsTile) -> Draft:
     }  # fmt: skip
     tile, sources = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}", []
     for op, part in (("narrowwrw", "weights"), ("narrowsum", "total")):
-        functions = template(_FOLDER, "window") if part == "weights" else ""
+        functions = resolved(template(_FOLDER, "window"), SHORT=False) if part == "weights" else ""
         header = Header(_numbers(t) | own, {}, types, functions=functions, arguments=arguments)
         text = template(_FOLDER, part)
         sources.append(unit(op, g.x.dtype, tile, t.target.arch, mma_prelude(), text, header))
@@ -87,12 +87,14 @@ def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
     }  # fmt: skip
     types = {"Element": TYPES[f.source.dtype], "Out": TYPES[f.result.dtype]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE") + _taps(t)
-    functions += template(_FOLDER, "window") + template(_FOLDER, "results")
+    functions += resolved(template(_FOLDER, "window"), SHORT=t.short)
+    long = t.in_turns or (g.epilogue.residual and g.epilogue.activation in LONG and t.short)
+    functions += resolved(template(_FOLDER, "results"), SHORT=long)
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     tile = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}n{v['products_n']}"
     if isinstance(t, NarrowExactTile):
         numbers["RESULTS_EACH"] = 8 * v["products_n"]
-    text = template(_FOLDER, "exact" if f.exact else "kernel")
+    text = template(_FOLDER, "exact") if f.exact else resolved(template(_FOLDER, "kernel"), IN_TURNS=t.in_turns)
     return unit(f"narrow{g.direction}", f.source.dtype, tile, t.target.arch, mma_prelude(), text, header)
 
 

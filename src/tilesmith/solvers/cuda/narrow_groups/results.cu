@@ -55,7 +55,11 @@ template <int PHASE>
 TS_MMA_DEVICE void leave(const Run &run, const unsigned char *memory, int block, const Tile &at_tile, bool any_nan) {
   constexpr int phase_h = PHASE / PHASES_W, phase_w = PHASE % PHASES_W;
   constexpr int VECTORS = ROW / VECTOR;
+#if SHORT
+#pragma unroll 2
+#else
 #pragma unroll 4
+#endif
   for (int i = threadIdx.x; i < TILE * VECTORS; i += THREADS) {
     const int m = i / VECTORS, c = i % VECTORS * VECTOR, k = block * ROW + c;
     const int h = (at_tile.h + m / TILE_W) * PHASES_H + phase_h, w = (at_tile.w + m % TILE_W) * PHASES_W + phase_w;

@@ -29,7 +29,11 @@ TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to
   u32 thread = threadIdx.x;
   constexpr int LOAD = LOAD_IN * sizeof(Element);
   if (LOADS > FEW) compute_anew(thread); // addresses of few loads are kept for all tiles
+#if SHORT
+#pragma unroll(LOADS > FEW ? 2 : LOADS)
+#else
 #pragma unroll(LOADS > FEW ? 4 : LOADS)
+#endif
   for (int i = 0; i < LOADS; i++) {
     const int j = i * THREADS + thread;
     const int p = SAME_CHUNK ? thread / CHUNKS + i * (THREADS / CHUNKS) : j / CHUNKS;

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
-from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, scoped, template, unit
 from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Real, Source, Space, TensorMap
 from tilesmith.problems.geometry import SCALE_K
 from tilesmith.solvers.cuda.common.form import Mapped, Sm90Form, Taps, Tiled, Window
@@ -82,7 +82,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "SHARED_BYTES": t.fixed_bytes, "ROWS_SHARE": form.factors[0].share if form.factors else 1,
         "COLUMNS_SHARE": form.factors[1].share if form.factors else 1, "PLANES": planes(form) if t.left_out else 1,
         "RUN_COLS": form.cols if t.store == "RUN" else 0,
-        "FIRST": min(t.stages, t.layer_steps[0]) if t.once else 0,
+        "FIRST": min(t.stages, t.layer_steps[0]) if t.once else 0, **({"TURNS": t.turns} if t.turns > 1 else {}),
     }  # fmt: skip
     flags = {
         "PINGPONG": t.pingpong, "A_BY_COLUMNS": form.a_columns, "B_BY_COLUMNS": form.b_columns,
@@ -105,6 +105,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     )  # fmt: skip
     parts = (template(FOLDER, name) for name in ("factors", "work", "shape", "copies", "results", "kernel"))
     text = scoped(template(FOLDER, "place"), shared_text("planes"), shared_text("edge"), *parts)
+    text = resolved(text, IN_TURNS=t.turns > 1)
     groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
     tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
     return unit(f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text, header)

@@ -211,8 +211,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           ts_named_sync(2 + wg, 128);
         }
         float probe[4] = {}; // several, so that their chains are short
+#if IN_TURNS
+        // The text has one part of the results: of 64 rows, all columns or some chunks. To its registers the others move.
+        static_assert(TURNS % MI == 0 && (TURNS == MI || BLOCK_N % (TURNS / MI * CHUNK) == 0), "parts are whole");
+        constexpr int m = 0, SIDE_BY_SIDE = TURNS / MI, PART_N = BLOCK_N / SIDE_BY_SIDE;
+        constexpr int PART = PART_N / 2, CHUNKS = (PART_N + CHUNK - 1) / CHUNK;
+        const auto move = [&](int part) {
+#pragma unroll
+          for (int known = 1; known < TURNS; known++)
+            if (part == known) {
+              asm volatile(""); // a branch: selections would take place in every turn
+#pragma unroll
+              for (int i = 0; i < PART; i++)
+                sums[0][i] = sums[known / SIDE_BY_SIDE][known % SIDE_BY_SIDE * PART + i];
+            }
+          if (MI > 1 && part == SIDE_BY_SIDE)
+            rows_bias[0][0] = rows_bias[MI - 1][0], rows_bias[0][1] = rows_bias[MI - 1][1];
+        };
+        const ts_u32 bias_of_tile = shared_bias;
+#pragma unroll 1
+        for (int part = 0; part < TURNS; move(++part)) {
+          const int first = part % SIDE_BY_SIDE * PART_N, column0 = w.n * BLOCK_N + first;
+          const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS) + part / SIDE_BY_SIDE * 64;
+          const ts_u32 shared_bias = bias_of_tile + first * 2;
+#else
 #pragma unroll
         for (int m = 0; m < MI; m++) {
+#endif
           const int row = row0 + m * 64 + warp * 16;
           ts_i64 low = 0, high = 0, mine = 0;
           if (FINISHED_ALONE)

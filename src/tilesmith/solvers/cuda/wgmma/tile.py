@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilesmith.codegen.cuda.activation import LONG, SHORT
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
 from tilesmith.solvers.cuda.common.planes import leaves_out
@@ -191,6 +192,25 @@ class Sm90Tile(WarpgroupTile):
         if self.store == "RUN":
             return 1
         return self.value["products_m"] * -(-self.block_n // self.chunk) if self.staged else self.value["store_buffers"]
+
+    @cached_property
+    def turns(self) -> int:
+        """Parts of a thread's results, of which the text has one where results are long and many: all take 14 kB."""
+        form, rows, activation = self.form, self.value["products_m"], self.form.epilogue.activation
+        alone = form.beta != 0.0 or (form.residual is not None and not self.staged)
+        repaired = form.halo and activation not in SHORT
+        columns = rows * self.block_n
+        few = columns < (192 if activation == "tanh" else 256)
+        if few or form.kind == "wrw" or self.parts > 1 or not (alone or repaired or activation in LONG):
+            return 1
+        # Whole rows of a tile, or whole chunks of them. Repairing takes 2 kB; lanes that read A leave few registers.
+        crowded = form.halo or (form.a_columns and form.nbytes == 4)
+        counts = (4, 2, 3) if crowded and activation in LONG and columns >= 256 else (2, 3, 4)
+        return next((count for count in counts if count % rows == 0 and self._has_parts(count // rows)), 1)
+
+    def _has_parts(self, count: int) -> bool:
+        """Whether rows fall into ``count`` parts of whole chunks."""
+        return count == 1 or (self.store != "RUN" and self.block_n % (count * self.chunk) == 0)
 
     @cached_property
     def bias_bytes(self) -> int:
