@@ -101,7 +101,7 @@ class FfmaThinSolver(Listed[ThinForm, FewTile]):
         return form
 
     def seconds(self, tile: FewTile) -> float:
-        return tile.seconds
+        return tile.seconds(fit_of(tile.target).few)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return few_draft(self.tile(problem, config, target))
