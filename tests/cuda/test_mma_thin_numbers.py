@@ -145,6 +145,29 @@ def test_lanes_meet_in_no_bank(n, k):
             assert len({(group * width + place * run + word) % 32 for group in range(8) for place in range(4)}) == 32
 
 
+@pytest.mark.parametrize(("m", "n"), [(127, 128), (64, 63), (127, 127), (57, 64)])
+def test_weights_are_read_without_waiting_for_banks(m, n):
+    """Lanes read whole words of both operands, at full speed: four rows, two of which may begin inside a word."""
+    geometry = gemm(m, n, 200000, trans_a=True).canonical.geometry
+    tile = SOLVER.tile(geometry, SOLVER.default_config(geometry, H200), H200)
+    run = (tile.tile[0] * 2, tile.tile[1])
+    inside = [2 * (width % 2) for width in (tile.form.first, tile.form.second)]
+    assert tile.reads == 2 * sum(run) + sum(inside)
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 8), (8, 4), (1, 1)])
+def test_every_config_of_threads_has_an_estimate(n, k):
+    """A block of 512 threads has 128 registers a thread, whatever the filter."""
+    geometry = gemm(500000, n, k).canonical.geometry
+    configs = [
+        Config((("threads", threads), ("blocks_per_sm", blocks)))
+        for threads in (128, 256, 512)
+        for blocks in (1, 4, 32)
+    ]
+    for chosen in configs:
+        assert 0 < FEW.predict(geometry, chosen, H200) < 1e-3
+
+
 def test_what_is_not_of_warpgroups_is_refused():
     weights = gemm(64, 64, 5000, trans_a=True).canonical.geometry
     assert WIDE.applicable(weights, H200) == Rejected(reasons.DIRECTION, "sums over rows")

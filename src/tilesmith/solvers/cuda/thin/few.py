@@ -55,9 +55,10 @@ class FewTile(Configured):
 
     @cached_property
     def registers(self) -> int:
-        """An estimate of a thread's registers."""
+        """An estimate of a thread's registers, no more than a block can have."""
         form = self.form
-        return form.first * (form.second + 8) + (form.second if form.bias else 0) + 40
+        wanted = form.first * (form.second + 8) + (form.second if form.bias else 0) + 40
+        return min(wanted, self.target.registers_per_sm // self.threads)
 
     def seconds(self, fit: FewFit) -> float:
         """Estimated: a stream of memory beside the instructions of the turns that the slowest blocks take."""

@@ -24,6 +24,16 @@ def padding(width: int, size: int, unit: int) -> int:
     return next(pad for pad in range(0, 128 // size, chunk) if (width + pad) * size % 128 in (unit, 128 - unit))
 
 
+def _turns(words: dict[tuple[int, int], int], each: int) -> int:
+    """Turns in which lanes (place in a group, group) read ``each`` words, of which the first are ``words``."""
+    lanes = [words[place, group] for group in range(8) for place in range(4)]
+    turns = 0
+    for at in range(0, 32, 32 // each):
+        read = {first + e for first in lanes[at : at + 32 // each] for e in range(each)}
+        turns += max(sum(word % 32 == bank for word in read) for bank in range(32))
+    return turns
+
+
 @dataclass(frozen=True)
 class ThinTile(Configured):
     """``form`` computed as ``config`` says; see the axes in ``solver``."""
@@ -58,7 +68,7 @@ class ThinTile(Configured):
         """Elements between rows in shared memory."""
         form = self.form
         if self.weights:
-            return padding(form.first, 2, 32), padding(form.second, 2, 32)
+            return padding(form.first, 2, 16), padding(form.second, 2, 16)
         size = dtype(form.out_dtype).nbytes
         return padding(form.first, 2, 32), padding(form.second, size, 8 * size)
 
@@ -117,24 +127,30 @@ class ThinTile(Configured):
         return self.tile[0] * self.tile[1] * 4
 
     @cached_property
-    def steps(self) -> tuple[int, int]:
-        """How far apart the four rows of a lane are, and those of neighbouring lanes: what meets in fewer banks."""
-        return min(((1, 4), (4, 1)), key=lambda steps: sum(self.conflicts(i, steps[1]) for i in (0, 1)))
+    def steps(self) -> tuple[int, int, int]:
+        """Rows between a lane's two, between neighbouring lanes, and to its other two: what meets in fewer banks.
+
+        Lanes begin at even rows, where a run of elements begins a word.
+        """
+        return min(((1, 2, 8), (1, 4, 2)), key=lambda steps: sum(self.turns_of(i, steps[1]) for i in (0, 1)))
 
     @cached_property
     def reads(self) -> int:
-        """Turns of shared memory for a warp's operands of 16 rows; even rows are read in pairs of elements."""
-        m, n = self.tile
-        pitches = (self.form.first + self.pads[0], self.form.second + self.pads[1])
-        first, second = m * (8 if pitches[0] % 2 else 4), n * (4 if pitches[1] % 2 or n % 2 else 2)
-        return first * self.conflicts(0, self.steps[1]) + second * self.conflicts(1, self.steps[1])
+        """Turns of shared memory for a warp's operands of 16 rows."""
+        return sum(self.turns_of(i, self.steps[1]) for i in (0, 1))
 
-    def conflicts(self, operand: int, step: int) -> int:
-        """The most words that lie in one bank, of the fragments of an operand."""
+    def turns_of(self, operand: int, step: int) -> int:
+        """Turns of shared memory for one operand, with lanes ``step`` rows apart."""
         pitch = (self.form.first, self.form.second)[operand] + self.pads[operand]
-        each = 2 if pitch % 2 == 0 else 1
-        words = {(t * step * pitch + g * each) // 2 for t in range(4) for g in range(8)}
-        return max(sum(word % 32 == bank for word in words) for bank in range(32))
+        wanted = (self.tile[0] * 2, self.tile[1])[operand]
+        run, turns = wanted // 2 * 2, 0
+        if run:
+            each = next(n for n in (4, 2, 1) if n == 1 or (pitch % (2 * n) == 0 and run % (2 * n) == 0))
+            words = {(t, g): (t * step * pitch + g * run) // 2 for t in range(4) for g in range(8)}
+            turns = (2 * run + 2 * (pitch % 2)) // each * _turns(words, each)
+        if wanted % 2:  # elements of the last tile
+            turns += 4 * _turns({(t, g): (t * step * pitch + g) // 2 for t in range(4) for g in range(8)}, 1)
+        return turns
 
     # --- both ---
 
@@ -168,7 +184,7 @@ class ThinTile(Configured):
         """An estimate of a thread's registers."""
         parts = self.slab // 16
         if self.weights:
-            return self.sums + self.tile[1] * 2 + 44
+            return self.sums + self.tile[0] * 4 + self.tile[1] * 2 + 44
         steps, tiles = self.products
         held = steps * tiles * 2
         beside = held + max(0, held - 32) if self.held else 24 * (parts + 1)
