@@ -7,9 +7,15 @@ static_assert(STAGE == STAGE_A + STAGE_B, "a stage is a slab of each operand");
 constexpr int SUMS = TILES_M * TILES_N * 4;
 
 // A product's k are any 16 rows: a lane takes two that are ROW_STEP apart, and two HALF_STEP below. Its columns are
-// any, too: a run of neighbouring ones, of all tiles in pairs. So it reads words where it would read elements, and
-// lanes read from different banks.
+// any, too. With RUNS they are a run of neighbouring ones, of all tiles in pairs, and read in words; else elements of
+// odd rows, and pairs of neighbouring elements of even ones: those of a tile's two halves, or of two tiles.
 constexpr int PITCH_A = M + PAD_A, PITCH_B = N + PAD_B;
+constexpr bool PAIRS_A = PITCH_A % 2 == 0, PAIRS_B = PITCH_B % 2 == 0 && TILES_N % 2 == 0;
+
+// Two elements that are STEP apart as one word, the first in its lower half.
+template <int STEP> TS_MMA_DEVICE u32 two_rows(const unsigned char *from) {
+  return *(const u16 *)from | (u32) * (const u16 *)(from + STEP * 2) << 16;
+}
 
 // The words of a run in a lane's row ROW. Lanes begin at even rows, so whether a row begins inside a word is known.
 template <int PITCH, int RUN, int ROW>
@@ -40,10 +46,7 @@ TS_MMA_DEVICE void operands(u32 (&fa)[TILES_M * 2], u32 (&fb)[TILES_N], const un
                             const unsigned char *at_b, const unsigned char *at_last) {
   pairs_of_run<PITCH_A, TILES_M * 2, ROW>(fa, at_a);
   if constexpr (TILES_N > 1) pairs_of_run<PITCH_B, TILES_N, ROW>(fb, at_b);
-  if constexpr (TILES_N % 2) {
-    const u16 *const from = (const u16 *)at_last + ROW * PITCH_B;
-    fb[TILES_N - 1] = from[0] | (u32)from[ROW_STEP * PITCH_B] << 16;
-  }
+  if constexpr (TILES_N % 2) fb[TILES_N - 1] = two_rows<ROW_STEP * PITCH_B>(at_last + ROW * PITCH_B * 2);
 }
 template <int PART>
 TS_MMA_DEVICE void multiply_parts(float (&sums)[TILES_M][TILES_N][4], const unsigned char *at_a,
@@ -92,9 +95,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
   for (int s = 0; s < STAGES - 1; s++) load(s, first + s * stride);
   float sums[TILES_M][TILES_N][4] = {};
   const int row = place * LANE_STEP;
-  const unsigned char *const at_a = memory + stages + (row * PITCH_A + m0 + group * TILES_M * 2) * 2;
   const unsigned char *const of_b = memory + stages + STAGE_A + (row * PITCH_B + n0) * 2;
-  const unsigned char *const at_b = of_b + group * (TILES_N / 2 * 4);
+  const unsigned char *const at_a =
+      memory + stages + (row * PITCH_A + m0 + group * (RUNS ? TILES_M * 2 : PAIRS_A ? 2 : 1)) * 2;
+  const unsigned char *const at_b =
+      RUNS ? of_b + group * (TILES_N / 2 * 4)
+           : memory + stages + STAGE_A + (row * PITCH_B + n0 + group * (PAIRS_B ? 2 : 1)) * 2;
   const unsigned char *const at_last = of_b + (TILES_N / 2 * 16 + group) * 2;
   int now = 0;
 #pragma unroll 1
@@ -102,7 +108,46 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
     load(now == 0 ? STAGES - 1 : now - 1, slab + (STAGES - 1) * stride);
     copy_wait<STAGES - 1>();
     meet();
-    multiply_parts<0>(sums, at_a + now * STAGE, at_b + now * STAGE, at_last + now * STAGE);
+    if constexpr (RUNS) {
+      multiply_parts<0>(sums, at_a + now * STAGE, at_b + now * STAGE, at_last + now * STAGE);
+    } else {
+#pragma unroll
+      for (int s = 0; s < SLAB / 16; s++) {
+        const unsigned char *const from_a = at_a + now * STAGE + s * 16 * PITCH_A * 2;
+        const unsigned char *const from_b = at_b + now * STAGE + s * 16 * PITCH_B * 2;
+        u32 fb[TILES_N][2];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+          const unsigned char *const at = from_b + h * HALF_STEP * PITCH_B * 2;
+#pragma unroll
+          for (int j = 0; j < TILES_N; j++) {
+            if constexpr (PAIRS_B) {
+              if (j % 2) continue;
+              const u32 x = *(const u32 *)(at + j * 16), y = *(const u32 *)(at + j * 16 + ROW_STEP * PITCH_B * 2);
+              fb[j][h] = __byte_perm(x, y, 0x5410), fb[j + 1 < TILES_N ? j + 1 : j][h] = __byte_perm(x, y, 0x7632);
+            } else {
+              fb[j][h] = two_rows<ROW_STEP * PITCH_B>(at + j * 16);
+            }
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < TILES_M; i++) {
+          u32 fa[4];
+#pragma unroll
+          for (int h = 0; h < 2; h++) {
+            const unsigned char *const at = from_a + i * 32 + h * HALF_STEP * PITCH_A * 2;
+            if constexpr (PAIRS_A) {
+              const u32 x = *(const u32 *)at, y = *(const u32 *)(at + ROW_STEP * PITCH_A * 2);
+              fa[h * 2] = __byte_perm(x, y, 0x5410), fa[h * 2 + 1] = __byte_perm(x, y, 0x7632);
+            } else {
+              fa[h * 2] = two_rows<ROW_STEP * PITCH_A>(at), fa[h * 2 + 1] = two_rows<ROW_STEP * PITCH_A>(at + 16);
+            }
+          }
+#pragma unroll
+          for (int j = 0; j < TILES_N; j++) multiply(Element(), sums[i][j], fa, fb[j][0], fb[j][1]);
+        }
+      }
+    }
     now = now + 1 == STAGES ? 0 : now + 1;
     meet();
   }
