@@ -95,13 +95,17 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
   for (int s = 0; s < STAGES - 1; s++) load(s, first + s * stride);
   float sums[TILES_M][TILES_N][4] = {};
   const int row = place * LANE_STEP;
-  const unsigned char *const of_b = memory + stages + STAGE_A + (row * PITCH_B + n0) * 2;
-  const unsigned char *const at_a =
-      memory + stages + (row * PITCH_A + m0 + group * (RUNS ? TILES_M * 2 : PAIRS_A ? 2 : 1)) * 2;
-  const unsigned char *const at_b =
-      RUNS ? of_b + group * (TILES_N / 2 * 4)
-           : memory + stages + STAGE_A + (row * PITCH_B + n0 + group * (PAIRS_B ? 2 : 1)) * 2;
-  const unsigned char *const at_last = of_b + (TILES_N / 2 * 16 + group) * 2;
+  const unsigned char *at_a, *at_b, *at_last;
+  if constexpr (RUNS) {
+    const unsigned char *const of_b = memory + stages + STAGE_A + (row * PITCH_B + n0) * 2;
+    at_a = memory + stages + (row * PITCH_A + m0 + group * TILES_M * 2) * 2;
+    at_b = of_b + group * (TILES_N / 2 * 4);
+    at_last = of_b + (TILES_N / 2 * 16 + group) * 2;
+  } else {
+    at_a = memory + stages + (row * PITCH_A + m0 + group * (PAIRS_A ? 2 : 1)) * 2;
+    at_b = memory + stages + STAGE_A + (row * PITCH_B + n0 + group * (PAIRS_B ? 2 : 1)) * 2;
+    at_last = at_b;
+  }
   int now = 0;
 #pragma unroll 1
   for (i64 slab = first; slab < slabs; slab += stride) {
