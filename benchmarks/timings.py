@@ -19,6 +19,7 @@ from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
 from tilesmith.solvers.cuda.narrow_groups.cost import narrow_seconds
 from tilesmith.solvers.cuda.phases.cost import phases_seconds
 from tilesmith.solvers.cuda.thin.cost import thin_seconds
+from tilesmith.solvers.cuda.thin.few import FewTile
 from tilesmith.solvers.cuda.thin.wide import WideTile
 from tilesmith.solvers.cuda.wgmma.cost import predicted_seconds as tile_seconds
 from tilesmith.solvers.old_names import read_config
@@ -32,7 +33,7 @@ ESTIMATES = {
     "wgmma_gemm": ("tile", tile_seconds), "wgmma_conv": ("tile", tile_seconds), "wgmma_halo": ("halo", halo_seconds),
     "wgmma_halo_wrw": ("halo_wrw", halo_wrw_seconds), "mma_dense": ("mma", mma_seconds),
     "ffma_dense": ("mma", mma_seconds), "ffma_gemm": ("ffma", ffma_seconds), "mma_thin": ("thin", thin_seconds),
-    "wgmma_thin": ("wide_thin", WideTile.seconds),
+    "wgmma_thin": ("wide_thin", WideTile.seconds), "ffma_thin": ("few", FewTile.seconds),
     "mma_phases": ("phases", phases_seconds), "wgmma_phases": ("wide_phases", phases_seconds),
     "cuda_depthwise": ("depthwise", depthwise_seconds),
     "mma_depthwise": ("depthwise_mma", depthwise_mma_seconds), "cuda_depthwise_planes": ("depthwise", planes_seconds),

@@ -13,6 +13,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import rewrites
 from tilesmith.solvers import reasons
+from tilesmith.solvers.cuda.thin.reading import Reading
 from tilesmith.solvers.cuda.thin.solver import FfmaThinSolver, MmaThinSolver, WgmmaThinSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
@@ -143,6 +144,54 @@ def test_lanes_meet_in_no_bank(n, k):
     for width, run in ((k, 2 * 4), (n, 8)):  # words between two rows, and those of a lane's run
         for word in range(run):
             assert len({(group * width + place * run + word) % 32 for group in range(8) for place in range(4)}) == 32
+
+
+def weights_tile(m, n):
+    geometry = gemm(m, n, 200000, trans_a=True).canonical.geometry
+    return SOLVER.tile(geometry, SOLVER.default_config(geometry, H200), H200)
+
+
+@pytest.mark.parametrize(("m", "n"), [(127, 128), (64, 63), (127, 127), (57, 64)])
+def test_weights_are_read_without_waiting_for_banks(m, n):
+    """Lanes read whole words of both operands, at full speed: four rows, two of which may begin inside a word."""
+    tile = weights_tile(m, n)
+    run = (tile.tile[0] * 2, tile.tile[1])
+    inside = [2 * (width % 2) for width in (tile.form.first, tile.form.second)]
+    assert tile.reading.runs
+    assert tile.reading.reads == 2 * sum(run) + sum(inside)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "runs"),
+    [
+        *((m, n, True) for m, n in ((127, 128), (128, 127), (65, 65), (24, 24), (72, 12), (121, 51), (33, 17), (5, 1))),
+        *((m, n, False) for m, n in ((48, 27), (30, 90), (3, 64), (64, 3), (96, 33), (100, 100))),
+    ],
+)
+def test_weights_are_read_by_runs_where_an_h100_is_faster(m, n, runs):
+    assert weights_tile(m, n).reading.runs == runs
+
+
+def test_turns_of_copies_count_rows_that_shift():
+    """Eight chunks of 16 bytes are a turn; where a gap of one chunk lies among them, the first and the last meet."""
+    even, shifted = Reading((64, 72), (4, 9), 1, runs=True), Reading((64, 72), (4, 9), 1, runs=False)
+    assert even.pads == (8, 0)
+    assert shifted.pads == (16, 8)
+    assert even.turns - even.reads == 16 + 18
+    assert shifted.turns - shifted.reads == 16 + 18 + 14
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 8), (8, 4), (1, 1)])
+def test_every_config_of_threads_has_an_estimate(n, k):
+    """A block of 512 threads has 128 registers a thread, whatever the filter."""
+    geometry = gemm(500000, n, k).canonical.geometry
+    configs = [
+        Config((("threads", threads), ("blocks_per_sm", blocks)))
+        for threads in (128, 256, 512)
+        for blocks in (1, 4, 32)
+    ]
+    for chosen in configs:
+        assert 0 < FEW.predict(geometry, chosen, H200) < 1e-3
 
 
 def test_what_is_not_of_warpgroups_is_refused():

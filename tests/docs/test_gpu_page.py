@@ -11,6 +11,7 @@ from tilesmith.problems.driver import parse_command
 from tilesmith.targets.names import parse_target
 
 sys.path.insert(0, str(ROOT / "benchmarks" / "gpu"))
+import bounds
 import tables
 
 PAGES = tables.pages()
@@ -270,3 +271,13 @@ def test_a_process_that_dies_or_hangs_costs_its_task_alone(tmp_path, monkeypatch
     assert "gave no result" in found.pop("hang")["died"]
     assert {name: answer["answer"] for name, answer in found.items()} == {name: name for name in "abcde"}
     assert {answer["device"] for answer in found.values()} <= {"0", "1"}
+
+
+def test_bounds_raise_the_rows_that_are_below():
+    """A row at 0.5 of the roofline (5 of 10 us) and one at 0.9; what is there already stays."""
+    rows = [row(CONV.format(c=16, g=1), 1.5, roofline=0.5), row(CONV.format(c=16, g=1), 2.0, roofline=0.9)]
+    assert bounds.raised(rows, 0.0) == [1.5, 2.0]
+    assert bounds.raised(rows, 0.8) == pytest.approx([1.5 * 1.6, 2.0])
+    assert bounds.raised(rows, 1.0) == pytest.approx([3.0, 2.0 / 0.9])
+    assert bounds.raised(rows, 0.8, start=2.0) == pytest.approx([1.5 * 10 / (5 / 0.8 + 2), 2.0])
+    assert [gain for gain, _ in bounds.gains(rows, 0.8)] == pytest.approx([1.6**0.5, 1.0])

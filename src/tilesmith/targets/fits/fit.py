@@ -13,6 +13,7 @@ class Unit(Enum):
     CYCLES = "cycles"
     PER_CYCLE = "a cycle and SM"
     SECONDS = "s"
+    BYTES = "bytes"
     BYTES_PER_S = "bytes/s"
     HERTZ = "Hz"
     SHARE = "share"
@@ -31,7 +32,7 @@ class Ratios:
     def scaled(self, value: float, unit: Unit) -> float:
         """``value`` for that card: times go with the clock, clusters with the SMs, rates of bytes with the memory.
 
-        What is counted in cycles, shares and exponents stay.
+        What is counted in cycles or in bytes of an SM, shares and exponents stay.
         """
         if unit is Unit.SECONDS:
             return value / self.clock
@@ -226,6 +227,19 @@ class WideThinFit:
 
 
 @dataclass(frozen=True)
+class FewFit:
+    """Products with very few channels on both sides, by threads (``solvers/cuda/thin/few.py``)."""
+
+    start: Annotated[float, SECONDS, "Of the launch with its first rows."]
+    under_way: Annotated[float, Unit.BYTES, "Rows that an SM must have under way for the memory's bandwidth."]
+    apart: Annotated[float, SHARE, "Of the time to store, where a warp's store leaves sectors half full."]
+    crowded: Annotated[float, Unit.EXPONENT, "How that grows with the threads of an SM."]
+    unequal: Annotated[float, Unit.EXPONENT, "How the time to move grows with what the last turn leaves idle."]
+    issue: Annotated[float, SHARE, "Of the issue slots, what the kernel uses."]
+    wave: Annotated[float, SECONDS, "Of blocks that begin when others have ended."]
+
+
+@dataclass(frozen=True)
 class PhasesFit:
     """Phases or taps as columns (``solvers/cuda/phases/cost.py``), by warps or by warpgroups."""
 
@@ -398,6 +412,7 @@ class Fit:
     ffma: FfmaFit
     thin: ThinFit
     wide_thin: WideThinFit
+    few: FewFit
     phases: PhasesFit
     wide_phases: PhasesFit
     depthwise: DepthwiseFit

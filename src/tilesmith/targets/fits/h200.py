@@ -11,6 +11,7 @@ from tilesmith.targets.fits.fit import (
     CopyFit,
     DepthwiseFit,
     DepthwiseMmaFit,
+    FewFit,
     FfmaFit,
     FirstFit,
     Fit,
@@ -187,6 +188,8 @@ H200 = Fit(
         wait_slab=1001.0,
         filter=66.72,
     ),
+    # An H100's, as they were measured: this card ran no config of the kernel. ``issue`` and ``wave`` are guesses.
+    few=FewFit(start=2.68e-6, under_way=20480, apart=1.65, crowded=0.25, unequal=0.13, issue=0.6, wave=2e-8),
     # From timings of 45 problems, by `benchmarks/fit.py` with `--parts phases`: gpu_few_outputs_h200.jsonl,
     # gpu_deconv_h200.jsonl, gpu_irregular_random_h200.jsonl, gpu_training_h200.jsonl.
     phases=PhasesFit(

@@ -18,8 +18,8 @@ def thin_seconds(t: ThinTile, fit: ThinFit) -> float:
     high = t.slab / 16
     if t.weights:
         products = t.tile[0] * t.tile[1]
-        busy = (fit.weights_busy[0] * t.reads + fit.weights_busy[1] * products) * t.team * high
-        wait = (fit.weights_wait[0] * t.reads + fit.weights_wait[1] * products) * high
+        busy = (fit.weights_busy[0] * t.reading.reads + fit.weights_busy[1] * products) * t.team * high
+        wait = (fit.weights_wait[0] * t.reading.reads + fit.weights_wait[1] * products) * high
     else:
         along, across = t.products
         busy = (fit.rows_busy[0] * along + fit.rows_busy[1] * across) * high

@@ -78,7 +78,8 @@ def _source(t: ThinTile, part: str, arguments: tuple[Argument, ...]) -> Source:
     functions, tile = activate(form.epilogue, "TS_MMA_DEVICE"), f"{form.first}x{form.second}"
     if t.weights:
         numbers |= {"TILES_M": t.tile[0], "TILES_N": t.tile[1], "PARTS_M": t.parts[0], "PARTS": t.team}
-        numbers |= {"ROW_STEP": t.steps[0], "LANE_STEP": t.steps[1]}
+        numbers |= dict(zip(("ROW_STEP", "LANE_STEP", "HALF_STEP"), t.reading.steps, strict=True))
+        flags["RUNS"] = t.reading.runs
     elif isinstance(t, WideTile):
         numbers |= {"ROW_STEP": t.row_step, "SPREAD_K": t.spreads[0], "SPREAD_N": t.spreads[1]}
         flags["BY_COLUMNS"] = form.steps[1] == 1

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, hypot
+from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.thin.form import ThinForm
 from tilesmith.solvers.solver import Config, Configured, cached_property
 from tilesmith.targets.target import CudaTarget
 
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import FewFit
+
 PIXELS = 8  # of a thread at a time: whole pieces of 16 bytes, however many channels there are
 # Channels of a side, and products of a pixel, that registers hold. With many channels on one side, eight of them a
 # thread, tensor cores were faster: on an H100 3 to 64 of 16x256x256 took 57.4 us, with mma_thin 54.3; backward data of
 # 64 to 3 took 57.8, with mma_thin 54.2.
 _MAX_CHANNELS, _MAX_FILTER = 8, 32
-# From gpu_ffma_thin_h100.jsonl: what the launch and the first rows take; the bytes of rows that an SM must have under
-# way for memory's bandwidth; how much longer than by bandwidth it takes to store several pieces of 16 bytes from each
-# thread, so that a warp's store leaves sectors half full, and how that grows with threads; what unequal turns cost.
-_START, _UNDER_WAY, _APART, _CROWDED, _UNEQUAL = 2.68e-6, 20480, 1.65, 0.25, 0.13
-_ISSUED = 0.6  # of the slots, not measured: the two problems there have few instructions
 
 
 def takes(form: ThinForm) -> bool:
@@ -56,12 +55,12 @@ class FewTile(Configured):
 
     @cached_property
     def registers(self) -> int:
-        """An estimate of a thread's registers."""
+        """An estimate of a thread's registers, no more than a block can have."""
         form = self.form
-        return form.first * (form.second + 8) + (form.second if form.bias else 0) + 40
+        wanted = form.first * (form.second + 8) + (form.second if form.bias else 0) + 40
+        return min(wanted, self.target.registers_per_sm // self.threads)
 
-    @cached_property
-    def seconds(self) -> float:
+    def seconds(self, fit: FewFit) -> float:
         """Estimated: a stream of memory beside the instructions of the turns that the slowest blocks take."""
         form, target = self.form, self.target
         turns = ceil(self.groups / (self.blocks * self.threads))
@@ -69,14 +68,14 @@ class FewTile(Configured):
         stored = PIXELS * form.second * nbytes // 16
         turn = PIXELS * form.second * (form.first + 0.5) + PIXELS * form.first + 2 * stored + form.first + 30
         warps = self.blocks * turns * self.threads / 32
-        computing = warps * turn / (4 * target.cores * _ISSUED * target.clock_hz)
+        computing = warps * turn / (4 * target.cores * fit.issue * target.clock_hz)
         # Blocks that do not run at once read the filter again.
         resident = min(target.threads_per_sm, target.registers_per_sm // self.registers) // self.threads
         waves = max(0.0, self.value["blocks_per_sm"] / max(resident, 1) - 1)
         threads = min(self.value["blocks_per_sm"], resident) * self.threads  # of an SM, at once
-        read = form.length * form.first * 2 * max(1.0, _UNDER_WAY / (threads * form.first * 16)) ** 0.5
-        apart = _APART * (min(threads, 512) / 128) ** _CROWDED if stored > 1 else 1.0
+        read = form.length * form.first * 2 * max(1.0, fit.under_way / (threads * form.first * 16)) ** 0.5
+        apart = fit.apart * (min(threads, 512) / 128) ** fit.crowded if stored > 1 else 1.0
         written = form.length * form.second * nbytes * apart
         idle = self.blocks * turns * self.threads / self.groups  # the last turn's blocks wait for the slowest
-        moving = (read + written) * idle**_UNEQUAL / target.bytes_per_s
-        return _START + hypot(moving, computing) + waves * 2e-8
+        moving = (read + written) * idle**fit.unequal / target.bytes_per_s
+        return fit.start + hypot(moving, computing) + waves * fit.wave

@@ -32,7 +32,7 @@ class MmaThinSolver(Listed[ThinForm, ThinTile]):
     """Results of up to 128 columns from sums of up to 256; and sums over rows of up to 128 x 128 results."""
 
     name = "mma_thin"
-    revision = 2
+    revision = 3
     features = USUAL | ACTIVATED | {"gemm", "bias", "alpha"}
     axes = AXES
     op = GemmGeometry
@@ -101,7 +101,7 @@ class FfmaThinSolver(Listed[ThinForm, FewTile]):
         return form
 
     def seconds(self, tile: FewTile) -> float:
-        return tile.seconds
+        return tile.seconds(fit_of(tile.target).few)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return few_draft(self.tile(problem, config, target))

@@ -9,7 +9,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.cuda.thin.tile import ThinTile, padding
+from tilesmith.solvers.cuda.thin.reading import padding
+from tilesmith.solvers.cuda.thin.tile import ThinTile
 from tilesmith.solvers.solver import cached_property
 
 if TYPE_CHECKING:
