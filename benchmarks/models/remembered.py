@@ -2,6 +2,7 @@
 
     python benchmarks/models/remembered.py [--models resnet50 ...] [--modes MODE ...] [--rounds 5] [--device cpu|cuda]
                                            [--batch N] [--dtype fp32|bf16] [--limit 300] [--time-limit S]
+                                           [--profile LINES]
 
 Two processes of each mode run the model first, in folders that begin empty: the second one keeps what it found in the
 databases. Then new processes of all modes run it in turns, channels last: on a CPU one image in fp32, on a GPU 64 in
@@ -12,15 +13,18 @@ started, which a busy machine changes less: medians, with the least in brackets.
 Inductor's workers; ``files`` are those that were written into Tilesmith's folders (a measurement writes one).
 
 What each process took is told on standard error. A process that takes longer than ``--limit`` tells where each of its
-threads is, and ends; its mode has no times then. Behind ``--time-limit`` no round begins.
+threads is, and ends; its mode has no times then. Behind ``--time-limit`` no round begins. ``--profile`` has one more
+process of each mode profiled, which makes it slower, and prints where its main thread spent the most.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import faulthandler
 import json
 import os
+import pstats
 import resource
 import shutil
 import statistics
@@ -28,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -55,12 +60,17 @@ def first_call(options: argparse.Namespace) -> dict:
     assert "tilesmith" not in sys.modules  # its import counts
     mode, programs = mode_named(options.modes[0]), []
     sys.addaudithook(lambda event, args: programs.append(str(args[0])) if event == "subprocess.Popen" else None)
+    profiler = cProfile.Profile() if options.profile else nullcontext()
     begin, used = time.perf_counter(), cpu_s()
-    with torch.no_grad(), mode.settings():
+    with profiler, torch.no_grad(), mode.settings():
         mode.apply(model)(x)
         wait()
     seconds = time.perf_counter() - begin
-    return {"s": seconds, "cpu_s": cpu_s() - used, "programs": len(programs)}
+    spent = cpu_s() - used
+    if isinstance(profiler, cProfile.Profile):
+        for order in ("cumulative", "tottime"):
+            pstats.Stats(profiler, stream=sys.stderr).sort_stats(order).print_stats(options.profile)
+    return {"s": seconds, "cpu_s": spent, "programs": len(programs)}
 
 
 def cpu_s() -> float:
@@ -69,7 +79,7 @@ def cpu_s() -> float:
     return sum(each.ru_utime + each.ru_stime for each in both)
 
 
-def run(model: str, mode: str, stores: Path, options: argparse.Namespace) -> dict | None:
+def run(model: str, mode: str, stores: Path, options: argparse.Namespace, profile: int = 0) -> dict | None:
     """What the first call costs in a new process with these folders, and how many files it writes there.
 
     None if the process has failed, or has been too late; it has said why on standard error.
@@ -78,7 +88,7 @@ def run(model: str, mode: str, stores: Path, options: argparse.Namespace) -> dic
     words = [
         sys.executable, str(Path(__file__)), "--child", model, "--modes", mode, "--batch", str(options.batch),
         "--threads", str(options.threads), "--device", options.device, "--dtype", options.dtype,
-        "--limit", str(options.limit),
+        "--limit", str(options.limit), "--profile", str(profile),
     ]  # fmt: skip
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))),
@@ -124,6 +134,8 @@ def measured(model: str, options: argparse.Namespace, folder: Path) -> dict[str,
                 del rows[mode]
             else:
                 rows[mode].append(row)
+    for mode in rows if options.profile else ():
+        run(model, mode, places[mode], options, options.profile)
     return {mode: found for mode, found in rows.items() if found}
 
 
@@ -146,6 +158,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--limit", type=float, default=300.0, help="seconds until a process must have ended")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which no round begins")
+    parser.add_argument("--profile", metavar="LINES", type=int, default=0, help="functions of a profile to print")
     parser.add_argument("--child", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     usual = {"cpu": (1, "fp32"), "cuda": (64, "bf16")}[options.device]

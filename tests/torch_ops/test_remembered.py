@@ -37,8 +37,9 @@ def test_a_process_that_is_too_late_tells_where_it_is_and_costs_its_mode_alone(c
     assert "| eager" not in told.out
     assert remembered.main([*words, "--time-limit", "0"]) == 1
     assert "no further round" in capfd.readouterr().err
-    assert remembered.main(words) == 0
+    assert remembered.main([*words, "--profile", "9"]) == 0
     told = capfd.readouterr()
+    assert "Ordered by: cumulative time" in told.err
     assert "tiny, eager: first result after" in told.err
     assert "| eager |" in told.out
 
