@@ -1,7 +1,8 @@
 """The first call of a model in a new process that finds all that an earlier one kept: eager, and each of our modes.
 
     python benchmarks/models/remembered.py [--models resnet50 ...] [--modes MODE ...] [--rounds 5] [--device cpu|cuda]
-                                           [--batch N] [--dtype fp32|bf16]
+                                           [--batch N] [--dtype fp32|bf16] [--limit 300] [--time-limit S]
+                                           [--profile LINES]
 
 Two processes of each mode run the model first, in folders that begin empty: the second one keeps what it found in the
 databases. Then new processes of all modes run it in turns, channels last: on a CPU one image in fp32, on a GPU 64 in
@@ -10,13 +11,20 @@ device, and stops with the first result: importing Tilesmith and ``optimize``, o
 ``torch.compile``, count. ``s`` is wall time, ``CPU s`` is the time of all threads and of all programs that were
 started, which a busy machine changes less: medians, with the least in brackets. ``programs`` started are compilers and
 Inductor's workers; ``files`` are those that were written into Tilesmith's folders (a measurement writes one).
+
+What each process took is told on standard error. A process that takes longer than ``--limit`` tells where each of its
+threads is, and ends; its mode has no times then. Behind ``--time-limit`` no round begins. ``--profile`` has one more
+process of each mode profiled, which makes it slower, and prints where its main thread spent the most.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
+import faulthandler
 import json
 import os
+import pstats
 import resource
 import shutil
 import statistics
@@ -24,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -51,12 +60,17 @@ def first_call(options: argparse.Namespace) -> dict:
     assert "tilesmith" not in sys.modules  # its import counts
     mode, programs = mode_named(options.modes[0]), []
     sys.addaudithook(lambda event, args: programs.append(str(args[0])) if event == "subprocess.Popen" else None)
+    profiler = cProfile.Profile() if options.profile else nullcontext()
     begin, used = time.perf_counter(), cpu_s()
-    with torch.no_grad(), mode.settings():
+    with profiler, torch.no_grad(), mode.settings():
         mode.apply(model)(x)
         wait()
     seconds = time.perf_counter() - begin
-    return {"s": seconds, "cpu_s": cpu_s() - used, "programs": len(programs)}
+    spent = cpu_s() - used
+    if isinstance(profiler, cProfile.Profile):
+        for order in ("cumulative", "tottime"):
+            pstats.Stats(profiler, stream=sys.stderr).sort_stats(order).print_stats(options.profile)
+    return {"s": seconds, "cpu_s": spent, "programs": len(programs)}
 
 
 def cpu_s() -> float:
@@ -65,12 +79,16 @@ def cpu_s() -> float:
     return sum(each.ru_utime + each.ru_stime for each in both)
 
 
-def run(model: str, mode: str, stores: Path, options: argparse.Namespace) -> dict:
-    """What the first call costs in a new process with these folders, and how many files it writes there."""
+def run(model: str, mode: str, stores: Path, options: argparse.Namespace, profile: int = 0) -> dict | None:
+    """What the first call costs in a new process with these folders, and how many files it writes there.
+
+    None if the process has failed, or has been too late; it has said why on standard error.
+    """
     before = files_of(stores)
     words = [
         sys.executable, str(Path(__file__)), "--child", model, "--modes", mode, "--batch", str(options.batch),
         "--threads", str(options.threads), "--device", options.device, "--dtype", options.dtype,
+        "--limit", str(options.limit), "--profile", str(profile),
     ]  # fmt: skip
     environment = {
         **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))),
@@ -79,9 +97,19 @@ def run(model: str, mode: str, stores: Path, options: argparse.Namespace) -> dic
         "TILESMITH_NUM_THREADS": str(options.threads), "PYTHONPYCACHEPREFIX": str(stores / "bytecode"),
         "PYTHONDONTWRITEBYTECODE": "",
     }  # fmt: skip
-    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    after = files_of(stores)
-    return json.loads(done.stdout.splitlines()[-1]) | {"files": len(after - before)}
+    begin = time.perf_counter()
+    done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    took = time.perf_counter() - begin
+    if done.returncode:
+        tell(f"{model}, {mode}: ended with {done.returncode} after {took:.1f} s")
+        return None
+    row = json.loads(done.stdout.splitlines()[-1]) | {"files": len(files_of(stores) - before)}
+    tell(f"{model}, {mode}: first result after {row['s']:.2f} s, process {took:.1f} s, {row['programs']} programs")
+    return row
+
+
+def tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def files_of(stores: Path) -> set[tuple[str, int]]:
@@ -91,16 +119,24 @@ def files_of(stores: Path) -> set[tuple[str, int]]:
 
 
 def measured(model: str, options: argparse.Namespace, folder: Path) -> dict[str, list[dict]]:
-    """The costs of each mode, in rounds."""
+    """The costs of each mode, in rounds; a mode of which a process ended without a result has none."""
     places = {mode: folder / mode.replace(" ", "_") for mode in options.modes}
-    for mode in options.modes:
-        for _ in range(FILLING):
-            run(model, mode, places[mode], options)
-    rows: dict[str, list[dict]] = {mode: [] for mode in options.modes}
+    rows: dict[str, list[dict]] = {
+        mode: [] for mode in options.modes if all(run(model, mode, places[mode], options) for _ in range(FILLING))
+    }
     for _ in range(options.rounds):
-        for mode in options.modes:
-            rows[mode].append(run(model, mode, places[mode], options))
-    return rows
+        if time.monotonic() > options.ends:
+            tell(f"{model}: no further round")
+            break
+        for mode in list(rows):
+            row = run(model, mode, places[mode], options)
+            if row is None:
+                del rows[mode]
+            else:
+                rows[mode].append(row)
+    for mode in rows if options.profile else ():
+        run(model, mode, places[mode], options, options.profile)
+    return {mode: found for mode, found in rows.items() if found}
 
 
 def line_of(mode: str, rows: list[dict]) -> str:
@@ -120,13 +156,19 @@ def main(words: list[str]) -> int:
     parser.add_argument("--batch", type=int)
     parser.add_argument("--dtype", choices=["fp32", "bf16"])
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds until a process must have ended")
+    parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds after which no round begins")
+    parser.add_argument("--profile", metavar="LINES", type=int, default=0, help="functions of a profile to print")
     parser.add_argument("--child", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     usual = {"cpu": (1, "fp32"), "cuda": (64, "bf16")}[options.device]
     options.batch, options.dtype = options.batch or usual[0], options.dtype or usual[1]
+    options.ends = time.monotonic() + options.time_limit
     if options.child:
+        faulthandler.dump_traceback_later(options.limit, exit=True)
         print(json.dumps(first_call(options)))
         return 0
+    whole = True
     for model in options.models:
         folder = Path(tempfile.mkdtemp(prefix="tilesmith-remembered-"))
         try:
@@ -136,7 +178,8 @@ def main(words: list[str]) -> int:
         print(f"\n{model}, {options.device}, {options.dtype}, batch {options.batch}, {options.threads} threads\n")
         print("| mode | s | CPU s | programs | files |\n|---|---:|---:|---:|---:|")
         print("\n".join(line_of(mode, found) for mode, found in rows.items()), flush=True)
-    return 0
+        whole = whole and len(rows) == len(options.modes)
+    return 0 if whole else 1
 
 
 if __name__ == "__main__":

@@ -66,9 +66,10 @@ def test_fused_products_are_replaced_where_they_were_measured_faster() -> None:
 
 
 @pytest.mark.parametrize(("packed", "ratio"), [(True, "ratio"), (False, "ratio_not_packed")])
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
-def test_products_on_a_cpu_are_replaced_where_they_were_measured_faster(dtype: str, packed: bool, ratio: str) -> None:
-    held = json.loads((RESULTS / f"products_zen3_{dtype}.json").read_text())
+@pytest.mark.parametrize("name", ["zen3_fp32", "zen3_bf16", "zen4_fp32", "zen4_bf16"])
+def test_products_on_a_cpu_are_replaced_where_they_were_measured_faster(name: str, packed: bool, ratio: str) -> None:
+    held = json.loads((RESULTS / f"products_{name}.json").read_text())
+    dtype = held["dtype"]
     target, replaced = parse_target(held["target"]), []
     for row in held["rows"]:
         product = GemmSignature(row["m"], row["n"], row["k"], dtype=dtype, trans_b=True).canonical
@@ -88,6 +89,7 @@ def test_products_on_a_cpu_are_replaced_where_they_were_measured_faster(dtype: s
         ("bf16", "x86_64-v4:2:zen3"),
         ("bf16", "aarch64:2:generic"),
         ("fp16", "x86_64-v3:2:zen3"),
+        ("bf16", "x86_64-v4-bf16:2:generic"),
     ],
 )
 def test_products_that_were_not_measured_are_left(dtype: str, target: str) -> None:

@@ -9,6 +9,8 @@ import torch
 from small_nets import ResNet, filled, image
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.variables import TorchInGraphFunctionVariable
+from torch._dynamo.variables.base import VariableTracker
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
@@ -131,6 +133,28 @@ def test_a_compiled_program_leaves_to_pytorch_what_the_backend_leaves(monkeypatc
         compiled = torch.compile(tilesmith.optimize(narrow), dynamic=True, fullgraph=True, backend="aot_eager")
         assert close(compiled(rows), copy.deepcopy(narrow).double()(rows.double()), 0.02)
         assert close(compiled(rows[:99]), copy.deepcopy(narrow).double()(rows[:99].double()), 0.02)
+
+
+def linear_with_gelu(monkeypatch):
+    """An optimized layer whose product is ours in compiled programs, whatever the processor, and its input."""
+    monkeypatch.setattr(computed, "is_left_to_pytorch", lambda *_: False)
+    return tilesmith.optimize(nn.Sequential(nn.Linear(24, 40), nn.GELU()).eval()), torch.randn(7, 24)
+
+
+def test_a_program_is_compiled_though_dynamo_says_that_it_is_exported(monkeypatch):
+    """As it does in each program up to PyTorch 2.11."""
+    say = lambda self, tx: VariableTracker.build(tx, True)  # noqa: E731
+    monkeypatch.setitem(TorchInGraphFunctionVariable._get_handlers(), torch.compiler.is_exporting, say)
+    model, x = linear_with_gelu(monkeypatch)
+    assert "tilesmith.gemm.default" in operators(graph_of(model, x))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exported_linear_layers_are_pytorchs(monkeypatch, strict):
+    model, x = linear_with_gelu(monkeypatch)
+    with torch.no_grad():
+        names = operators(torch.export.export(model, (x,), strict=strict).graph)
+    assert names == ["aten.linear.default", "aten.gelu.default"]
 
 
 def test_exported_programs_keep_the_operators(nets, tmp_path):

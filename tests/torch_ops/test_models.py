@@ -10,11 +10,13 @@ import torch
 from small_nets import ResNet, SqueezeExcite, UNet, filled, image
 from torch import nn
 from torch.nn.utils import parametrizations
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilesmith
 from tilesmith.errors import ArgumentError
 from tilesmith.torch_ops.arguments import Arguments
 from tilesmith.torch_ops.modules import race
+from tilesmith.torch_ops.modules.folding import Folded
 from tilesmith.torch_ops.modules.tensors import find_mode
 from tilesmith.torch_ops.trace import Trace
 
@@ -159,6 +161,33 @@ def test_a_change_is_folded_anew(resnet, change):
         after = fast(x)
     assert error(after, exact(tilesmith.restore(copy.deepcopy(fast)), x)) < 1e-5
     assert error(after, before.double()) > 1e-3
+
+
+class Copies(TorchDispatchMode):
+    """Notes the shapes of the tensors that are copied."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if function is torch.ops.aten.copy_.default:
+            self.shapes.append(tuple(args[0].shape))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_a_folded_filter_lies_as_the_layers_and_is_not_written_twice(kind, form):
+    layer, norm = kind(4, 6, 3).to(memory_format=form), filled(nn.BatchNorm2d(6))
+    folded = Folded(layer, norm)
+    with Copies() as copies:
+        assert folded.refresh()
+    assert folded.filter.stride() == layer.weight.stride()
+    assert tuple(layer.weight.shape) not in copies.shapes
+    x = torch.randn(2, 4, 5, 5)
+    layer.weight, layer.bias, want = nn.Parameter(folded.filter), nn.Parameter(folded.bias), norm.eval()(layer(x))
+    torch.testing.assert_close(layer(x), want, rtol=1e-5, atol=1e-5)
 
 
 def test_copies_and_saved_models(resnet, tmp_path):

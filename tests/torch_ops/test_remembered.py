@@ -14,7 +14,7 @@ from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.describe import gemm_problem
 from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
 
-OPTIONS = argparse.Namespace(batch=1, threads=1, device="cpu", dtype="fp32")
+OPTIONS = argparse.Namespace(batch=1, threads=1, device="cpu", dtype="fp32", limit=300.0)
 
 
 def test_a_remembered_model_starts_no_program_and_writes_nothing(tmp_path, monkeypatch):
@@ -25,6 +25,23 @@ def test_a_remembered_model_starts_no_program_and_writes_nothing(tmp_path, monke
     remembered.run("tiny", "tilesmith.optimize", tmp_path, OPTIONS)
     later = remembered.run("tiny", "tilesmith.optimize", tmp_path, OPTIONS)
     assert (later["programs"], later["files"]) == (0, 0)
+
+
+def test_a_process_that_is_too_late_tells_where_it_is_and_costs_its_mode_alone(capfd, monkeypatch):
+    monkeypatch.setattr(remembered, "FILLING", 1)
+    words = ["--models", "tiny", "--modes", "eager", "--rounds", "1", "--threads", "1"]
+    assert remembered.main([*words, "--limit", "0.2"]) == 1
+    told = capfd.readouterr()
+    assert "tiny, eager: ended with 1" in told.err
+    assert "most recent call first" in told.err
+    assert "| eager" not in told.out
+    assert remembered.main([*words, "--time-limit", "0"]) == 1
+    assert "no further round" in capfd.readouterr().err
+    assert remembered.main([*words, "--profile", "9"]) == 0
+    told = capfd.readouterr()
+    assert "Ordered by: cumulative time" in told.err
+    assert "tiny, eager: first result after" in told.err
+    assert "| eager |" in told.out
 
 
 def test_optimizing_a_model_imports_no_compiler_of_pytorch():

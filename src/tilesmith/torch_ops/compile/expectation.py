@@ -23,7 +23,8 @@ _MANY_TAPS = 64  # between the filters that were measured
 _WIDE = 256  # of a product's sides, from which cuBLAS was measured
 _WIDE_FUSED = 64  # with an activation or a residual in the kernel, for which PyTorch makes a pass of its own
 _PLAIN_ARCHES = ("x86_64-v2", "x86_64-v3")  # on which PyTorch has no bf16 products of its own but plain loops
-_MANY_ROWS = {"fp32": 512, "bf16": 48}  # of a product on a CPU, from which ours wins although it packs at each call
+# Rows of a product on a CPU from which ours wins although it packs its filter at each call.
+_MANY_ROWS, _MANY_PLAIN = 512, 48  # where PyTorch has fast ones, and plain loops
 Expected = tuple[bool, str]
 
 
@@ -59,15 +60,18 @@ def _conv_on_gpu(problem: ConvGeometry, solver: str) -> Expected:
 
 
 def _gemm_on_cpu(signature: GemmSignature, target: CpuTarget, packed: bool) -> Expected:
-    measured = {"fp32": target.card.startswith("zen"), "bf16": target.arch in _PLAIN_ARCHES}
-    name = signature.dtype
-    if signature.batch > 1 or not measured.get(name):
+    name, amd = signature.dtype, target.card.startswith("zen")
+    plain = name == "bf16" and target.arch in _PLAIN_ARCHES
+    measured = plain or (name == "fp32" and amd) or (name == "bf16" and amd and target.bf16_dot)
+    if signature.batch > 1 or not measured:
         return False, "estimate: such products on this CPU are kept for PyTorch"  # nothing is published
-    if packed and signature.m == 1 and 4 * signature.n * signature.k > target.l3_bytes:
-        return False, "estimate: a product of one row with a filter beyond the caches"  # 0.8, 0.95
-    if not packed and signature.m < _MANY_ROWS[name]:
-        return False, "estimate: a product of few rows, whose filter would be packed at each call"  # fp32: 0.03 to 0.9
-    return True, f"estimate: products of {name} win on this CPU"  # packed 1.18 (least 0.93), 6.5; else 1.09, 6.1
+    vast = 4 * signature.n * signature.k > target.l3_bytes
+    if packed and signature.m == 1 and vast and not target.bf16_dot:  # Zen 3: 0.8, 0.95; Zen 4: 1.3, 2.0
+        return False, "estimate: a product of one row with a filter beyond the caches"
+    if not packed and signature.m < (_MANY_PLAIN if plain else _MANY_ROWS):
+        return False, "estimate: a product of few rows, whose filter would be packed at each call"  # 0.01 to 0.9
+    # Packed: fp32 1.18 on Zen 3 (least 0.93), 1.32 on Zen 4 (1.07); bf16 1.18 (1.01), by plain loops 6.5.
+    return True, f"estimate: products of {name} win on this CPU"
 
 
 def _gemm_on_gpu(signature: GemmSignature) -> Expected:

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling, is_dynamo_compiling, is_exporting
+from torch.compiler import is_compiling, is_dynamo_compiling
 from torch.nn import functional
 
 from tilesmith.errors import ArgumentError, TilesmithError
@@ -31,6 +31,7 @@ from tilesmith.torch_ops.modules.quick import Quick, Run, launches
 from tilesmith.torch_ops.modules.race import has_lost, may_measure, run_faster
 from tilesmith.torch_ops.modules.tensors import (
     differentiates_forward,
+    exports,
     exports_to_onnx,
     find_mode,
     records_gradients,
@@ -165,7 +166,7 @@ def multiplied(
 
 def _is_compiled(layer: Any, *tensors: Optional) -> bool:
     """Whether a linear layer on a CPU becomes a part of a compiled program in which its filter is packed once."""
-    return is_dynamo_compiling() and not is_exporting() and not layer.training and not records_gradients(*tensors)
+    return is_dynamo_compiling() and not exports() and not layer.training and not records_gradients(*tensors)
 
 
 def _left(x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> torch.Tensor:
@@ -227,7 +228,7 @@ def _computed(
         plain = all(each is None or type(each) in PLAIN_TYPES for each in tensors)
         if is_compiling() or not plain or torch_watches():
             x, w, b, z = tensors
-            if call.has_rival and is_dynamo_compiling() and not is_exporting() and _is_left(call, x, w, b, z):
+            if call.has_rival and is_dynamo_compiling() and not exports() and _is_left(call, x, w, b, z):
                 return call.pytorchs(x, w, b, z)  # type: ignore[no-any-return]
             return call.operator(x, call.operand(w), b, z)  # type: ignore[no-any-return]
         device = tensors[0].device.type

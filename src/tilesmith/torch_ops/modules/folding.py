@@ -80,7 +80,9 @@ class Folded:
             filter_ = (grouped * factors).flatten(0, 1)
         else:
             filter_ = w.to(exact) * scale.to(exact).reshape(-1, *[1] * (w.dim() - 1))
-        self.filter = _written(self.filter, torch.empty_like(w).copy_(filter_))
+        if (filter_.dtype, filter_.stride()) != (w.dtype, w.stride()):  # to touch new memory takes longer than the sums
+            filter_ = torch.empty_like(w).copy_(filter_)
+        self.filter = _written(self.filter, filter_)
         self.bias = _written(self.bias, bias.to(w.dtype))
 
 

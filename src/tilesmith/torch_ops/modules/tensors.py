@@ -44,6 +44,16 @@ def exports_to_onnx() -> bool:
     return traced and torch.onnx.is_in_onnx_export()
 
 
+def exports() -> bool:
+    """Whether a model is being exported."""
+    return torch.compiler.is_exporting()
+
+
+# NOTE: the answer itself is part of the traced program. Dynamo's own is always yes up to PyTorch 2.11: compiled models
+# ran our kernels where PyTorch's are faster, and PyTorch's for all linear layers on CPUs.
+exports._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def find_mode(x: torch.Tensor) -> str | None:
     """The mode in which the kernel for ``x`` is found.
 
