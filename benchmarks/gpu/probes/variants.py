@@ -4,9 +4,9 @@
     python benchmarks/gpu/probes/variants.py FILE.jsonl          prints what such a run has written
 
 PROBLEMS is a file of lines ``M N K nn|nt``, all fp16. ``kinds``: rows as they lie, and tiles of every 2nd, 4th or 8th
-row where rows begin inside sectors. ``early``: kernels with one tile a block, where the next one may begin when blocks
-have ended, when their first copies are under way, or their last ones. Of each variant and size of clusters the N
-configs of the least estimates are compiled, checked on the device, and timed, interleaved.
+row where rows begin inside sectors. ``early``: the next kernel may begin when blocks have ended, when their first
+copies are under way (of blocks with one tile), or their last ones. Of each variant and size of clusters the N configs
+of the least estimates are compiled, checked on the device, and timed, interleaved.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def problems(path: str) -> list[Signature]:
 
 
 def wanted(what: str, constants: dict[str, int], tile: Sm90Tile) -> bool:
-    return tile.kinds == constants["ROW_KINDS"] if what == "kinds" else tile.once
+    return tile.kinds == constants["ROW_KINDS"] if what == "kinds" else tile.parts == 1
 
 
 def drafts(what: str, most: int, target, signature: Signature) -> dict[str, tuple[Config, Draft]]:

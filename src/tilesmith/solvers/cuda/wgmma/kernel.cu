@@ -562,6 +562,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
       }
+      if (EARLY == 2) ts_launch_next();
     }
     if (BLOCKWISE && thread >= 32) {
       ts_named_sync(14, 128); // the barriers are there

@@ -370,7 +370,8 @@ class Sm90Tile(WarpgroupTile):
 
         0: when its blocks have ended; 2, which is only timed: when its last copies are under way.
         """
-        return EARLY_AT if self.once and self.cast <= EARLY_CAST and self.form.reduced <= SHORT_SUMS else 0
+        able = self.once if EARLY_AT == 1 else self.form.kind == "gemm" and self.parts == 1
+        return EARLY_AT if able and self.cast <= EARLY_CAST and self.form.reduced <= SHORT_SUMS else 0
 
     @cached_property
     def walked(self) -> int:
