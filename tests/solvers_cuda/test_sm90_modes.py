@@ -293,7 +293,7 @@ def test_blocks_with_one_tile_are_told_nothing_about_the_walk():
 
 def test_the_next_kernel_begins_after_the_first_copies_of_short_sums_alone():
     def early(problem, **values):
-        return "EARLY = 1" in SOLVER.draft(problem, config(**values), H200).sources[0].text
+        return "EARLY = true" in SOLVER.draft(problem, config(**values), H200).sources[0].text
 
     assert early(gemm(1024, 1024, 1536))
     assert not early(gemm(1024, 1024, 1544))

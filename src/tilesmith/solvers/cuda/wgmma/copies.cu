@@ -19,11 +19,10 @@ TS_DEVICE void load_b(const ts_map *map, ts_u32 to, ts_u32 done, int x, int y, i
   else ts_load3(to, map, done, x, y, z);
 }
 
-// Those of step `k` of the `m`-th tile of rows, whose columns begin at `column`; `with_b`: B's, too.
-TS_DEVICE void load_matrices(const ts_map *map_a, const ts_map *map_b, ts_u32 a, ts_u32 b, ts_u32 done, int m,
+// Those of step `k` of the tile that begins at `row` and `column`; `with_b`: B's, too.
+TS_DEVICE void load_matrices(const ts_map *map_a, const ts_map *map_b, ts_u32 a, ts_u32 b, ts_u32 done, int row,
                              int column, int k, int rank, int a_layer, int b_layer, bool with_b) {
-  const Rows rows = rows_of(m);
-  const int row = rows.first, at = k * BLOCK_K - rows.back;
+  const int at = k * BLOCK_K;
   const int of_a = CAST_N > 1 ? rank / CAST_M : 0, of_b = CAST_N > 1 ? rank % CAST_M : CAST_M > 1 ? rank : 0;
   if (A_BY_COLUMNS) {
     constexpr int SLABS = BLOCK_M / LINE / CAST_N;
@@ -34,8 +33,7 @@ TS_DEVICE void load_matrices(const ts_map *map_a, const ts_map *map_b, ts_u32 a,
     const int part = of_a * (BLOCK_M / CAST_N);
 #pragma unroll
     for (int i = 0; i < PARTS; i++)
-      if (KINDS > 1) load_a(map_a, a + i * A_PART + part * SPAN, done, at + i * PART_K, rows.kind, row + part, rank);
-      else load_a(map_a, a + i * A_PART + part * SPAN, done, at + i * PART_K, row + part, a_layer, rank);
+      load_a(map_a, a + i * A_PART + part * SPAN, done, at + i * PART_K, row + part, a_layer, rank);
   }
   if (!with_b) return;
   if (B_BY_COLUMNS) {

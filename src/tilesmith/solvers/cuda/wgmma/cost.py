@@ -118,9 +118,7 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     if t.form.b_columns and t.value["slab_n"] == 32:
         b_span *= 2
     nbytes = t.form.nbytes
-    of_a = rows * a_span * (1.0 if t.kinds > 1 else _request(t.form.a, nbytes))
-    request = _request(t.form.b, nbytes)  # of rows of several kinds, one begins at sectors of columns' rows
-    of_b = columns * b_span * ((1 + (request - 1) / 2) if t.kinds > 1 and not t.form.b_columns else request)
+    of_a, of_b = rows * a_span * _request(t.form.a, nbytes), columns * b_span * _request(t.form.b, nbytes)
     loads = (of_a / t.cast_n + of_b / t.cast_m) / rate
     lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]
     cycles = max(tensor, shared, loads) + fit.step + lost

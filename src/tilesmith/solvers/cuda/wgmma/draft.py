@@ -82,7 +82,6 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "SHARED_BYTES": t.fixed_bytes, "ROWS_SHARE": form.factors[0].share if form.factors else 1,
         "COLUMNS_SHARE": form.factors[1].share if form.factors else 1, "PLANES": planes(form) if t.left_out else 1,
         "RUN_COLS": form.cols if t.store == "RUN" else 0,
-        "EARLY": t.early, "KINDS": t.kinds, "ROW_STEP": t.back[1] if t.kinds > 1 else 0,
         "FIRST": min(t.stages, t.layer_steps[0]) if t.once else 0,
     }  # fmt: skip
     flags = {
@@ -90,7 +89,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
         "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
         "PROMOTED": form.promoted, "BLOCKWISE": form.blockwise, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
-        "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t), "ONCE": t.once,
+        "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t), "ONCE": t.once, "EARLY": t.early,
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.
     taps = form.taps if form.kind != "gemm" else Taps()
@@ -213,7 +212,7 @@ _NO_WINDOW = Window(Pointer(Space.SLOT), (1, 1), (), (), (), ())
 
 def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
     form, tail = t.form, t.block_n % t.chunk or t.chunk
-    a = _load(t, _kinds(form.a, t.kinds), form.dtype, t.a_read // t.cast_n, form.a_columns)
+    a = _load(t, form.a, form.dtype, t.a_read // t.cast_n, form.a_columns)
     b = _load(t, form.b, form.b_type, t.b_read // t.cast_m, form.b_columns)
     if t.store != "MAPPED" or form.mapped is None:
         return (a, b, a, a)  # the kernel does not read the last two
@@ -221,23 +220,12 @@ def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
         boxes = [(t.chunk, columns, 1) for columns in (t.chunk, tail)]
     else:
         boxes = [(columns, 16, 1) if form.mapped.across == 1 else (columns, 1, 16) for columns in (t.chunk, tail)]
-    mapped = _kinds(form.mapped, t.kinds)
-    if t.kinds > 1:
-        boxes = [(columns, 1, 16) for columns in (t.chunk, tail)]
-    stores = (box_map(mapped, form.out_dtype, box, 128) for box in boxes)
+    stores = (box_map(form.mapped, form.out_dtype, box, 128) for box in boxes)
     if not t.staged:
         return a, b, *stores
     assert form.residual is not None
     # A part of fewer than 64 columns, too, is copied as 64: the kernel reads those that it has.
     return a, b, *stores, box_map(replace(form.mapped, pointer=form.residual), form.out_dtype, boxes[0], 128)
-
-
-def _kinds(operand: Mapped, kinds: int) -> Mapped:
-    """A matrix with an axis for kinds of rows, of which each has every ``kinds``-th row."""
-    if kinds == 1:
-        return operand
-    (length, rows, _), row = operand.dims, operand.strides[0]
-    return Tiled(operand.pointer, (length, kinds, rows // kinds), (row, kinds * row), across=2)
 
 
 def _load(t: Sm90Tile, operand: Mapped, dtype: str, extent: int, by_columns: bool) -> TensorMap:

@@ -314,9 +314,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                     if (!GROUPED) ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, row);
                     else if (row < run.rows) ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, w.group * run.rows + row);
                   } else {
-                    const int there = row - w.m * BLOCK_M + rows_of(w.m).first;
-                    if (KINDS > 1) ts_store3(map, at, column0 + chunk * CHUNK, rows_of(w.m).kind, there);
-                    else ts_store3(map, at, column0 + chunk * CHUNK, row, third);
+                    ts_store3(map, at, column0 + chunk * CHUNK, row, third);
                   }
                   ts_store_commit();
                 }
@@ -464,9 +462,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         for (int k = 0; k < FIRST; k++) {
           ts_expect(full(k), A_LOADED + B_LOADED);
           const ts_u32 a = ring + k * STAGE;
-          load_matrices(&map_a, &map_b, a, a + A_BYTES, full(k), w.m, w.n * BLOCK_N, k, rank, 0, 0, true);
+          load_matrices(&map_a, &map_b, a, a + A_BYTES, full(k), w.m * BLOCK_M, w.n * BLOCK_N, k, rank, 0, 0, true);
         }
-        if (EARLY == 1) ts_launch_next();
+        if (EARLY) ts_launch_next();
       }
       __syncwarp();
       ts_registers_shrink<COPY_REGISTERS>();
@@ -479,10 +477,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           ts_wait(empty(stage), phase ^ 1);
           const ts_u32 a = ring + stage * STAGE;
           ts_expect(full(stage), A_LOADED + B_LOADED);
-          load_matrices(&map_a, &map_b, a, a + A_BYTES, full(stage), w.m, w.n * BLOCK_N, k, rank, 0, 0, true);
+          load_matrices(&map_a, &map_b, a, a + A_BYTES, full(stage), w.m * BLOCK_M, w.n * BLOCK_N, k, rank, 0, 0, true);
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
-        if (EARLY == 2) ts_launch_next();
       }
     } else if (copies) {
       ts_wait_previous();
@@ -527,7 +524,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           const int part = CAST > 1 ? rank : 0, first_slab = part * SLABS;
           if (KIND == GEMM) {
             const int la = w.layer * run.a_layer, lb = w.layer * run.b_layer;
-            load_matrices(&map_a, &map_b, a, b, done, w.m, column, k, rank, la, lb, with_b);
+            load_matrices(&map_a, &map_b, a, b, done, row, column, k, rank, la, lb, with_b);
           } else if (KIND == CONV) {
             // A phase that no tap reaches still needs zeros: channels beyond the last are zeros.
             const int beyond = GROUPED ? run.groups * run.channels : run.blocks * BLOCK_K;
@@ -562,7 +559,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
       }
-      if (EARLY == 2) ts_launch_next();
     }
     if (BLOCKWISE && thread >= 32) {
       ts_named_sync(14, 128); // the barriers are there

@@ -52,10 +52,8 @@ static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs
 static_assert(RECEIVE_APART || EXCHANGED <= STAGES * STAGE, "partial sums lie in the ring");
 static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "pairs of blocks share columns");
 static_assert(CAST_N == 1 || (KIND == GEMM && !SLICED && A_ROWS == BLOCK_M), "pairs of blocks share rows");
-static_assert(CAST == CAST_M * CAST_N && (EARLY != 1 || ONCE), "as counted");
+static_assert(CAST == CAST_M * CAST_N && (!EARLY || ONCE), "as counted");
 static_assert(!ONCE || (KIND == GEMM && SPLIT == 1 && !SLICED && !RESIDENT && !BLOCKWISE && FIRST <= STAGES), "one tile a block");
-static_assert(KINDS == 1 || (KIND == GEMM && SIZE == 2 && !A_BY_COLUMNS && STORE == MAPPED && !TRANSPOSED && !RESIDUAL && !FINISHED_ALONE),
-              "rows of several kinds");
 static_assert(SIZE == 2 || (!B_BY_COLUMNS && (!A_BY_COLUMNS || SIZE == 4)), "other types have no transposed products");
 static_assert(OUT_SIZE == 2 || !BY_ROWS, "16 bits are stored by rows");
 static_assert(!NARROW || STORE != MAPPED || !TRANSPOSED, "bytes are stored along rows");

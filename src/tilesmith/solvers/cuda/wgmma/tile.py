@@ -15,9 +15,8 @@ from tilesmith.targets.target import CudaTarget
 _BARRIERS = 512
 # NOTE: on an H100, calls in a row gain 3 to 8 % where the next kernel begins early, after sums of up to 1536, and lose
 # 9 % after sums of 3072: between them nothing was measured.
-SHORT_SUMS, EARLY_AT, EARLY_CAST = 1536, 1, 1
+_SHORT_SUMS = 1536
 MAX_STAGES = 24
-_SECTOR = 32  # bytes: a row that begins inside one is read as two rows
 # NOTE: all that blocks have under way together should not be too much for L2: with steps of 64, 144 KB on an SM were
 # 2-12 % faster than 216 KB on an H200 (128 x 4096 x 14336, 64 x 11008 x 4096, 384 x 128 x 147456), and 96 KB 4-20 %
 # slower. Deeper steps are few, and two are always held: there, and for few rows of k-major operands, all that fit is
@@ -28,9 +27,6 @@ _STREAM_BYTES = 163840
 # 81.6).
 FEW_COLUMNS = 16
 APART_BYTES = 16384  # up to which a cluster's sums have memory of their own, beside the ring
-
-
-ROW_KINDS = 1  # where rows begin inside sectors; benchmarks/gpu/probes/variants.py times 2, 4 and 8 beside it
 
 
 def streams(form: Sm90Form, target: CudaTarget) -> bool:
@@ -138,24 +134,6 @@ class Sm90Tile(WarpgroupTile):
     def _b_bytes(self) -> int:
         """Bytes of a step's columns."""
         return self.b_cols * self.span
-
-    @cached_property
-    def kinds(self) -> int:
-        """Kinds of rows: tiles have every so many rows alone, so that copies of A begin at sectors; or 1."""
-        form, v = self.form, self.value
-        if form.kind != "gemm" or form.layers > 1 or form.a_columns or form.transposed or form.nbytes != 2:
-            return 1
-        if self.store != "MAPPED" or form.out_nbytes != 2 or form.residual is not None or form.beta or self.parts > 1:
-            return 1
-        begins = 2 * form.a.strides[0] % _SECTOR  # bytes into a sector, of the second row
-        few = form.rows < self.block_m or form.rows % ROW_KINDS or v["resident"] or streams(form, self.target)
-        return 1 if few or begins != _SECTOR // 2 else ROW_KINDS
-
-    @cached_property
-    def back(self) -> tuple[int, ...]:
-        """Elements of k that a tile's copies begin earlier, by the kind of its rows."""
-        row = self.form.a.strides[0] if self.kinds > 1 else 0
-        return tuple(kind * row % (_SECTOR // 4 * self.kinds) for kind in range(self.kinds))
 
     @cached_property
     def stage_bytes(self) -> int:
@@ -291,7 +269,7 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def tiles_m(self) -> int:
         """Tiles along rows; a cluster that shares columns counts as one."""
-        return self.kinds * -(-self.form.rows // (self.kinds * self.block_m * self.cast_m))
+        return -(-self.form.rows // (self.block_m * self.cast_m))
 
     @cached_property
     def tiles_n(self) -> int:
@@ -315,7 +293,7 @@ class Sm90Tile(WarpgroupTile):
         """Steps along k of a tile, by layer (one for all layers of a GEMM)."""
         form = self.form
         if form.kind != "conv":
-            return (-(-(form.reduced + max(self.back)) // self.block_k),)
+            return (-(-form.reduced // self.block_k),)
         return tuple(max(1, count * self.blocks) for count in form.taps.counts)
 
     @cached_property
@@ -365,13 +343,9 @@ class Sm90Tile(WarpgroupTile):
         return whole and alone and self.tiles_m % self.walked == 0
 
     @cached_property
-    def early(self) -> int:
-        """When the next kernel may begin: 1, as soon as this one's first copies are under way, only after short sums.
-
-        0: when its blocks have ended; 2, which is only timed: when its last copies are under way.
-        """
-        able = self.once if EARLY_AT == 1 else self.form.kind == "gemm" and self.parts == 1
-        return EARLY_AT if able and self.cast <= EARLY_CAST and self.form.reduced <= SHORT_SUMS else 0
+    def early(self) -> bool:
+        """Whether the next kernel may begin as soon as this one's first copies are under way: only after short sums."""
+        return self.once and self.cast == 1 and self.form.reduced <= _SHORT_SUMS
 
     @cached_property
     def walked(self) -> int:

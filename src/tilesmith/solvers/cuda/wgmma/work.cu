@@ -10,17 +10,6 @@ TS_DEVICE Planes planes_of(const Run &run, const Work &w) {
   return planes_between(run, from.d * run.step_d + run.corner_d, to.d * run.step_d + run.corner_d);
 }
 
-// With KINDS > 1 a tile has every KINDS-th row: all begin at the same place of a sector, and copies that are `back` elements
-// of k early begin at sectors. What lies before the first element is zeros. Blocks that share columns are of one kind.
-struct Rows {
-  int kind, first, back;
-};
-TS_DEVICE Rows rows_of(int m) {
-  if (KINDS == 1) return Rows{0, m * BLOCK_M, 0};
-  const int of = m / CAST_M, kind = of % KINDS;
-  return Rows{kind, (of / KINDS * CAST_M + m % CAST_M) * BLOCK_M, kind * ROW_STEP % (8 * KINDS)};
-}
-
 // Tile `t` of the launch: columns of `group` tiles are walked first, so that neighbours share operands in L2.
 TS_DEVICE Work work_at(const Run &run, int t, int rank) {
   Work w;
