@@ -64,8 +64,7 @@ CLUSTERS = [
     (24, gemm(300, 272, 200, trans_b=True), {"warpgroups": 2, "block_n": 56}),
     (24, gemm(256, 520, 136, trans_a=True), {"warpgroups": 2, "block_n": 160, "stages": 3}),
     (24, gemm(200, 264, 264, "fp16", trans_b=True, lda=272), {"swap_mn": 1, "block_n": 40}),
-    (14, gemm(100, 320, 200, trans_b=True), {"block_n": 72}),
-    (14, gemm(250, 350, 136, batch=3, trans_b=True, ldc=360), {"block_n": 32, "warpgroups": 2}),
+    (24, gemm(250, 350, 136, batch=3, trans_b=True, ldc=360), {"block_n": 32, "warpgroups": 2}),
     (2, gemm(250, 200, 200, trans_b=True), {"block_n": 56}),
 ]
 

@@ -4,9 +4,8 @@
     python benchmarks/gpu/probes/variants.py FILE.jsonl          prints what such a run has written
 
 PROBLEMS is a file of lines ``M N K nn|nt|tn|tt [DTYPE]``, fp16 if none is named. WHAT is ``clusters``: each size of
-clusters (``cluster_m``); or ``early``: the next kernel may begin when blocks have ended, when their first copies are
-under way (of blocks with one tile), or their last ones; or ``ring``: blocks with one tile whose results leave from the
-ring, or from memory beside it. Of each variant the N configs of the least estimates are compiled, checked on the
+clusters (``cluster_m``); or ``early``: the next kernel may begin when blocks have ended, or when their last copies are
+under way. Of each variant the N configs of the least estimates are compiled, checked on the
 device, and timed, interleaved.
 """
 
@@ -47,7 +46,6 @@ from tilesmith.solvers.solver import Config  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
 
 ROUNDS, ENDLESS, BEST = 21, 10**9, 2
-NEVER = {"SHORT_SUMS": 0, "NARROW": ENDLESS}
 
 
 @dataclass(frozen=True)
@@ -61,11 +59,9 @@ class Variant:
 VARIANTS: dict[str, dict[str, Variant]] = {
     "clusters": {str(size): Variant(clusters=(size,)) for size in CLUSTERS},
     "early": {
-        "never": Variant(NEVER, (1,)),
-        "first": Variant({"SHORT_SUMS": ENDLESS}, (1,)),
-        "last": Variant({"SHORT_SUMS": 0, "NARROW": 0}, (1,)),
+        "never": Variant({"SHORT_SUMS": 0, "NARROW": ENDLESS}, (1,)),
+        "last": Variant({"NARROW": 0}, (1,)),
     },
-    "ring": {"beside": Variant({"OVER_RING": 0}), "over": Variant({"OVER_RING": 1})},
 }
 Found = dict[str, tuple[Config, Draft]]
 SOLVER = GemmSm90Solver()

@@ -81,7 +81,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "PRODUCT_N": t.product_n, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy, "THREADS": t.threads,
         "SHARED_BYTES": t.fixed_bytes, "ROWS_SHARE": form.factors[0].share if form.factors else 1,
         "COLUMNS_SHARE": form.factors[1].share if form.factors else 1, "PLANES": planes(form) if t.left_out else 1,
-        "RUN_COLS": form.cols if t.store == "RUN" else 0, "EARLY": t.early,
+        "RUN_COLS": form.cols if t.store == "RUN" else 0,
         "FIRST": min(t.stages, t.layer_steps[0]) if t.once else 0,
     }  # fmt: skip
     flags = {
@@ -89,7 +89,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
         "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
         "PROMOTED": form.promoted, "BLOCKWISE": form.blockwise, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
-        "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t), "OVER_RING": t.over_ring, "ONCE": t.once,
+        "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t), "ONCE": t.once, "EARLY": t.early,
         "A_IN_TURNS": t.in_turns[0], "B_IN_TURNS": t.in_turns[1],
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.

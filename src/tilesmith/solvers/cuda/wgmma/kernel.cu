@@ -3,7 +3,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
   if (threadIdx.x == WARPGROUPS * 128) ts_map_prefetch(&map_a), ts_map_prefetch(&map_b);
   Run run = TS_RUN;
   const auto bias_of_all = run.bias;
-  const ts_u32 ring = ts_shared_address(ts_shared), barriers = ring + RING + STAGING, staging = OVER_RING ? ring : ring + RING;
+  const ts_u32 ring = ts_shared_address(ts_shared), staging = ring + RING, barriers = staging + STAGING;
   const auto full = [=](ts_u32 stage) { return barriers + 8 * stage; };
   const auto empty = [=](ts_u32 stage) { return barriers + 8 * (STAGES + stage); };
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
@@ -169,7 +169,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         release(empty(before), thread);
       }
 
-      if (OVER_RING) ts_named_sync(PINGPONG ? 2 + wg : 1, PINGPONG ? 128 : WARPS * 32); // all warps' products have read
       const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
       const int in_row = lane >> 2, in_column = (lane & 3) * 2;
       if (LOOKS) {
@@ -465,7 +464,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           const ts_u32 a = ring + k * STAGE;
           load_matrices(&map_a, &map_b, a, a + A_BYTES, full(k), w.m * BLOCK_M, w.n * BLOCK_N, k, rank, 0, 0, true);
         }
-        if (EARLY == 1) ts_launch_next();
       }
       __syncwarp();
       ts_registers_shrink<COPY_REGISTERS>();
@@ -481,7 +479,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           load_matrices(&map_a, &map_b, a, a + A_BYTES, full(stage), w.m * BLOCK_M, w.n * BLOCK_N, k, rank, 0, 0, true);
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
-        if (EARLY == 2) ts_launch_next();
+        if (EARLY) ts_launch_next();
       }
     } else if (copies) {
       ts_wait_previous();
@@ -561,7 +559,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
       }
-      if (EARLY == 2) ts_launch_next();
+      if (EARLY) ts_launch_next();
     }
     if (BLOCKWISE && thread >= 32) {
       ts_named_sync(14, 128); // the barriers are there

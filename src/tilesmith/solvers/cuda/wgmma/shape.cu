@@ -32,8 +32,7 @@ constexpr int SHARE = (UNITS + SPLIT - 1) / SPLIT, OWN = SPLIT * SHARE * 512;
 constexpr int EXCHANGED = SPLIT > 1 ? OWN + (SPLIT - 1) * SHARE * 512 : 0; // a block's sums, and what it receives
 constexpr bool RECEIVE_APART = SPLIT > 1 && EXCHANGED <= APART_BYTES;
 constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (EXCHANGED + 1023) / 1024 * 1024 : 0)
-                                  : (!OVER_RING && (STORE == MAPPED || BY_ROWS) ? WARPS * (BUFFERS * BUFFER + RUN_BYTES) : 0);
-static_assert(!OVER_RING || (ONCE && STORE == MAPPED && !RESIDUAL && WARPS * BUFFERS * BUFFER <= STAGES * STAGE), "results leave from the ring");
+                                  : (STORE == MAPPED || BY_ROWS ? WARPS * (BUFFERS * BUFFER + RUN_BYTES) : 0);
 constexpr int RING = (STAGES * STAGE + BEYOND_RING + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 constexpr int BARRIERS = 512;
 // The residual arrives where the results leave from: one copy for each of a warp's chunks (of a warpgroup's, when
@@ -53,7 +52,7 @@ static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs
 static_assert(RECEIVE_APART || EXCHANGED <= STAGES * STAGE, "partial sums lie in the ring");
 static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "blocks share columns");
 static_assert(CAST_N == 1 || (KIND == GEMM && !SLICED && A_ROWS == BLOCK_M), "blocks share rows");
-static_assert(CAST == CAST_M * CAST_N && (EARLY != 1 || ONCE), "as counted");
+static_assert(CAST == CAST_M * CAST_N, "as counted");
 static_assert(!ONCE || (KIND == GEMM && SPLIT == 1 && !SLICED && !RESIDENT && !BLOCKWISE && FIRST <= STAGES), "one tile a block");
 static_assert(SIZE == 2 || (!B_BY_COLUMNS && (!A_BY_COLUMNS || SIZE == 4)), "other types have no transposed products");
 static_assert(OUT_SIZE == 2 || !BY_ROWS, "16 bits are stored by rows");

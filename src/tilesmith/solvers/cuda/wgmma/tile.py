@@ -13,13 +13,12 @@ from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 512
-# NOTE: on an H100, calls in a row gain 3 to 8 % where the next kernel begins after the first copies of sums of up to
-# 1536, and 2 % where it begins after the last ones of longer sums; tiles of 64 x 128 lost, up to 8 %.
-SHORT_SUMS, NARROW = 1536, 45
-OVER_RING = 1
+# NOTE: on an H100, calls in a row gain 3 % after short sums and 2 % after longer ones where the next kernel begins after
+# a block's last copies; long sums of tiles of 64 x 128 lost, up to 8 %.
+SHORT_SUMS, NARROW = 1280, 45
 MAX_STAGES = 24
 # Blocks of a cluster below and beside one another, by `cluster_m`: two digits, but for the first three.
-CLUSTERS = {1: (1, 1), 2: (2, 1), 4: (2, 2), 14: (1, 4), 24: (2, 4), 41: (4, 1), 42: (4, 2)}
+CLUSTERS = {1: (1, 1), 2: (2, 1), 4: (2, 2), 24: (2, 4), 41: (4, 1), 42: (4, 2)}
 # NOTE: all that blocks have under way together should not be too much for L2: with steps of 64, 144 KB on an SM were
 # 2-12 % faster than 216 KB on an H200 (128 x 4096 x 14336, 64 x 11008 x 4096, 384 x 128 x 147456), and 96 KB 4-20 %
 # slower. Deeper steps are few, and two are always held: there, and for few rows of k-major operands, all that fit is
@@ -267,17 +266,10 @@ class Sm90Tile(WarpgroupTile):
         return tiles * self.block_m * self.block_n // 4
 
     @cached_property
-    def over_ring(self) -> bool:
-        """Whether the results of a block with one tile leave from where its operands were."""
-        if not (OVER_RING and self.once and self.store == "MAPPED" and self.form.residual is None):
-            return False
-        return self.warpgroups * 4 * self.store_buffers * 2048 <= 2 * self.stage_bytes
-
-    @cached_property
     def _staging_bytes(self) -> int:
         if self.value["cluster_k"] > 1:
             return -(-self.exchanged_bytes // 1024) * 1024 if self.exchanged_bytes <= APART_BYTES else 0
-        staged = not self.over_ring and self.store in ("MAPPED", "ROWS", "LINES", "RUN")
+        staged = self.store in ("MAPPED", "ROWS", "LINES", "RUN")
         run = 16 * self.form.cols * self.form.out_nbytes if self.store == "RUN" else 0  # a warp's rows
         return self.warpgroups * 4 * (self.store_buffers * 2048 + run) * staged
 
@@ -365,15 +357,13 @@ class Sm90Tile(WarpgroupTile):
         return whole and alone and self.tiles_m % self.walked == 0
 
     @cached_property
-    def early(self) -> int:
-        """When the next kernel may begin: 1, after each block's first copies; 2, its last; 0, when all have ended."""
+    def early(self) -> bool:
+        """Whether the next kernel may begin after each block's last copies; when all have ended otherwise."""
         if self.form.kind != "gemm" or self.parts > 1:
-            return 0
-        if self.once and self.cast == 1 and self.form.reduced <= SHORT_SUMS:
-            return 1
-        bm, bn = self.block_m, self.block_n
-        narrow = bm * bn < NARROW * (bm + bn) and not streams(self.form, self.target)
-        return 0 if narrow and self.cast == 1 else 2
+            return False
+        if self.cast > 1 or self.form.reduced <= SHORT_SUMS or streams(self.form, self.target):
+            return True
+        return self.block_m * self.block_n >= NARROW * (self.block_m + self.block_n)
 
     @cached_property
     def walked(self) -> int:
