@@ -10,6 +10,7 @@ from tilesmith.plan.records import Pointer, Space, TensorMap
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
+from tilesmith.solvers.cuda.wgmma.cost import request_costs
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.cuda import cuda_target
@@ -310,11 +311,32 @@ def test_the_untuned_choice_has_one_block_an_sm():
         assert SOLVER.default_config(problem, H200)["blocks_per_sm"] == 1
 
 
-def test_the_untuned_choice_is_a_square_where_rows_begin_inside_sectors():
-    """Measured: 1.20 and 1.11 times as fast as the fastest config before."""
-    for sizes in ((1000, 2000, 3000), (968, 1376, 2616)):
-        assert SOLVER.default_config(gemm(*sizes, trans_b=True), H200)["cluster_m"] >= 4
+@pytest.mark.parametrize("sizes", [(1000, 2000, 3000), (968, 1376, 2616)])
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_the_untuned_choice_is_a_cluster_of_eight_where_rows_begin_inside_sectors(sizes, trans_b):
+    """Measured: 1.29 to 1.47 times as fast as single blocks."""
+    problem = gemm(*sizes, trans_b=trans_b)
+    assert SOLVER.default_config(problem, H200)["cluster_m"] in (24, 42)
+    ranked = {each["cluster_m"] for each in SOLVER.ranked(problem, H200)}
+    assert ranked >= {2, 4, 24, 41, 42}  # for a search to try
+
+
+def test_clusters_of_four_and_eight_are_for_long_sums_and_rows_that_begin_inside_sectors():
     assert SOLVER.default_config(gemm(1000, 904, 328, trans_a=True), H200)["cluster_m"] < 4
+    for sizes in ((1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096), (512, 4096, 4096)):
+        ranked = SOLVER.ranked(gemm(*sizes), H200)
+        assert ranked[0]["cluster_m"] == 1
+        assert max(each["cluster_m"] for each in ranked) <= 4
+
+
+def test_rows_inside_lines_count_where_a_product_reads_by_columns():
+    def cost(problem):
+        return [round(each, 2) for each in request_costs(SOLVER.forms(problem)[0])]
+
+    assert cost(gemm(1024, 1024, 1024)) == cost(gemm(1024, 1024, 1040, trans_b=True)) == [1, 1]
+    assert cost(gemm(1024, 1040, 1024)) == [1, 2.75]  # rows of B are 65 sectors
+    assert cost(gemm(1024, 1024, 1032, trans_b=True)) == [2.3, 2.3]
+    assert cost(gemm(1024, 1024, 1032)) == [2.3, 1]
 
 
 def test_clusters_of_up_to_eight_bring_parts_or_all_in_turns():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form
-from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds
+from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds, torn
 from tilesmith.solvers.cuda.wgmma.tile import CLUSTERS, MAX_STAGES, Sm90Tile, streams
 from tilesmith.solvers.solver import Axis, Config, SearchSpace, cached_property, values_of
 from tilesmith.targets.fits.choose import fit_of
@@ -150,7 +150,10 @@ class Space:
             yield full
         if 1 in axes["resident"] and t.tiles > t.slots:
             yield changed(t, resident=1)
-        yield from (changed(t, cluster_m=blocks) for blocks in axes["cluster_m"][1:])
+        # More than two gained with large tiles, and more than two by two only where rows begin inside sectors or lines.
+        large = t.block_n >= 64 and t.value["blocks_per_sm"] == 1
+        last = 2 if not large else max(CLUSTERS) if torn(t.form) else 4
+        yield from (changed(t, cluster_m=blocks) for blocks in axes["cluster_m"] if 1 < blocks <= last)
         for split in (1,) if t.pingpong else axes["cluster_k"]:
             if split > 1 and t.tiles * split <= t.slots:
                 yield changed(t, cluster_k=split)

@@ -13,8 +13,8 @@ from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 512
-# NOTE: on an H100, calls in a row gain 3 % after short sums and 2 % after longer ones where the next kernel begins after
-# a block's last copies; long sums of tiles of 64 x 128 lost, up to 8 %.
+# NOTE: where the next kernel begins after a block's last copies, calls in a row gain 3 % after short sums and 2 % after
+# longer ones (on an H100); long sums of tiles of 64 x 128 lost, up to 8 %.
 SHORT_SUMS, NARROW = 1280, 45
 MAX_STAGES = 24
 # Blocks of a cluster below and beside one another, by `cluster_m`: two digits, but for the first three.
