@@ -1,12 +1,13 @@
 """Products by the wgmma kernel with constants of ``wgmma/tile.py`` changed, beside cuBLAS, in rows and in single calls.
 
     python benchmarks/gpu/probes/variants.py WHAT PROBLEMS [--configs N] [--seconds S] [--limit S] [--out FILE]
-    python benchmarks/gpu/probes/variants.py FILE.jsonl          prints what such a run has written
+    python benchmarks/gpu/probes/variants.py FILE.jsonl [--of V ... --over V ...]    prints what such a run has written
 
 PROBLEMS is a file of lines ``M N K nn|nt|tn|tt [DTYPE]``, fp16 if none is named. WHAT is ``clusters``: each size of
 clusters (``cluster_m``); or ``early``: the next kernel may begin when blocks have ended, or when their last copies are
 under way. Of each variant the N configs of the least estimates are compiled, checked on the
-device, and timed, interleaved.
+device, and timed, interleaved. With --of and --over, prints how much faster the fastest of the former variants is than
+that of the latter, and of how many products.
 """
 
 from __future__ import annotations
@@ -179,6 +180,22 @@ def summary(rows: list[dict]) -> None:
                       flush=True)  # fmt: skip
 
 
+def gains(rows: list[dict], of: list[str], over: list[str]) -> None:
+    for kind in ("rows", "single"):
+        found = [
+            [
+                min(least(row[kind], f"{each}|")[0] for each in some if least(row[kind], f"{each}|")[1])
+                for some in (over, of)
+            ]
+            for row in rows
+        ]
+        ratios = [before / after for before, after in found]
+        gained = [each for each in ratios if each > 1.01]
+        print(f"{kind} {' '.join(of)} over {' '.join(over)}: {statistics.geometric_mean(ratios):.3f} (least "
+              f"{min(ratios):.3f}), {len(ratios)} problems; {statistics.geometric_mean(gained):.3f} (most "
+              f"{max(gained):.3f}) of {len(gained)} that gain more than 1 %")  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what")
@@ -186,6 +203,8 @@ def main() -> int:
     parser.add_argument("--configs", type=int, default=8, metavar="N")
     parser.add_argument("--seconds", type=float, default=0.5, help="of timing rows, and single calls, of a problem")
     parser.add_argument("--limit", type=float, default=60.0, help="seconds on the device after which none is begun")
+    parser.add_argument("--of", nargs="+", metavar="VARIANT")
+    parser.add_argument("--over", nargs="+", metavar="VARIANT")
     parser.add_argument("--out", type=Path, default=Path("variants.jsonl"))
     args = parser.parse_args()
     if args.what.endswith(".jsonl"):
@@ -193,6 +212,8 @@ def main() -> int:
         for row in rows:
             show(row)
         summary(rows)
+        if args.of and args.over:
+            gains(rows, args.of, args.over)
         return 0
     target, all_problems = cuda_target_of(0), problems(args.problems)
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
