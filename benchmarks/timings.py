@@ -40,6 +40,12 @@ ESTIMATES = {
     "mma_narrow_groups": ("narrow", narrow_seconds), "first_layer": ("first", first_seconds),
     "first_layer_wrw": ("first", weights_seconds),
 }  # fmt: skip
+# Axes that configs of ``gpu/probes/variants.py`` do not name, of products of 16-bit types.
+_USUAL = {
+    "block_k": "64", "stages": "0", "pingpong": "0", "cluster_k": "1", "split_k": "1", "taps_inner": "0",
+    "swap_mn": "0", "blocks_per_sm": "1", "mix_layers": "0", "store_buffers": "2", "slab_n": "64", "resident": "0",
+    "cluster_m": "1",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,12 @@ def _rows(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
                 yield from ((row["key"], row["solver"], config, us) for config, us in timed)
             elif "config" in row and "time_us" in row:
                 yield row["key"], row["solver"], row["config"], row["time_us"]
+            elif "rows" in row:  # of gpu/probes/variants.py
+                for name, us in row["rows"].items():
+                    _, variant, words = name.partition("|")
+                    if variant:
+                        values = _USUAL | dict(word.split("=") for word in words.split())
+                        yield row["key"], "wgmma_gemm", " ".join(f"{k}={v}" for k, v in values.items()), us
     else:
         held = json.loads(path.read_text())
         for row in (row for rows in held.get("lists", {}).values() for row in rows):

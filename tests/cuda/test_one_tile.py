@@ -51,9 +51,26 @@ SQUARES = [
     (gemm(200, 320, 136, batch=3, trans_b=True), {"block_n": 32, "pingpong": 1, "warpgroups": 2}),
 ]
 
+# Rows and columns of blocks up to four, whose parts divide or not; all kinds of operands, edges in both directions.
+CLUSTERS = [
+    (41, gemm(300, 176, 200, trans_b=True), {"block_n": 64}),
+    (41, gemm(500, 200, 136, "fp16", trans_b=True, ldc=208), {"warpgroups": 2, "block_n": 72, "stages": 3}),  # turns
+    (41, gemm(600, 320, 72), {"block_n": 96, "group_m": 2}),  # turns of two slabs
+    (41, gemm(300, 200, 264, trans_b=True), {"pingpong": 1, "warpgroups": 2, "block_n": 48, "stages": 3}),
+    (42, gemm(400, 210, 328, trans_b=True, epilogue=FULL, ldc=216), {"block_n": 104, "products_m": 2}),
+    (42, gemm(700, 300, 136, trans_b=True), {"block_n": 32, "stages": 3, "group_m": 2}),  # several tiles a block
+    (42, gemm(264, 200, 200, trans_a=True, trans_b=True), {"block_n": 64}),  # one slab of rows for two
+    (42, gemm(264, 512, 200), {"block_n": 128, "swap_mn": 1}),
+    (24, gemm(300, 272, 200, trans_b=True), {"warpgroups": 2, "block_n": 56}),
+    (24, gemm(256, 520, 136, trans_a=True), {"warpgroups": 2, "block_n": 160, "stages": 3}),
+    (24, gemm(200, 264, 264, "fp16", trans_b=True, lda=272), {"swap_mn": 1, "block_n": 40}),
+    (24, gemm(250, 350, 136, batch=3, trans_b=True, ldc=360), {"block_n": 32, "warpgroups": 2}),
+    (2, gemm(250, 200, 200, trans_b=True), {"block_n": 56}),
+]
+
 
 def named(value):
-    return value.get_func_name()[:40] if hasattr(value, "get_func_name") else ""
+    return value.get_func_name()[:40] if hasattr(value, "get_func_name") else str(value) if type(value) is int else ""
 
 
 def checked(signature, config, emulating):
@@ -79,6 +96,12 @@ def test_one_tile_a_block(signature, wanted, emulating):
 def test_clusters_of_two_by_two(signature, wanted, emulating):
     signature = signature.canonical
     checked(signature, config_of(signature, wanted | {"cluster_m": 4}), emulating)
+
+
+@pytest.mark.parametrize(("blocks", "signature", "wanted"), CLUSTERS, ids=named)
+def test_clusters(blocks, signature, wanted, emulating):
+    signature = signature.canonical
+    checked(signature, config_of(signature, wanted | {"cluster_m": blocks}), emulating)
 
 
 def test_sums_that_a_cluster_shares(emulating):

@@ -20,6 +20,7 @@ from tilesmith.db.opening import open_database  # noqa: E402
 from tilesmith.db.records import Record  # noqa: E402
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver  # noqa: E402
+from tilesmith.solvers.solver import parse_config  # noqa: E402
 from tilesmith.targets.cuda import cuda_target  # noqa: E402
 from tilesmith.targets.fits import choose  # noqa: E402
 from tilesmith.targets.fits.h200 import H200  # noqa: E402
@@ -133,3 +134,14 @@ def test_fits_of_two_days_choose_alike():
     some = set(sorted({row.problem for row in first} & {row.problem for row in second})[::2])
     assert len(some) > 10
     assert command.compared(H200, *([row for row in day if row.problem in some] for day in (first, second))) == 0
+
+
+def test_clusters_are_chosen_as_they_were_measured():
+    """Of 22 products with and without rows that begin inside sectors, in clusters of 1 to 8 blocks on an H100."""
+    h100 = cuda_target("sm_90a", 132, "h100-80gb-hbm3")
+    rows = timings([ROOT / "benchmarks" / "results" / "gpu_clusters_h100.jsonl"], h100)
+    assert {parse_config(row.config)["cluster_m"] for row in rows} == {1, 2, 4, 24, 41, 42}
+    problems, above, worst, _ = command.judged((row, row.estimate) for row in rows)["tile"]
+    assert problems == 22
+    assert above < 1.03  # chosen by estimate, over the fastest; 1.065 with one factor for all
+    assert worst < 1.1  # 1.50

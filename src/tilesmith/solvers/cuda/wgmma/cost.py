@@ -6,7 +6,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.cuda.common.form import Tiled, Window
+from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled, Window
 from tilesmith.solvers.cuda.common.planes import looks
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile, streams
 
@@ -19,8 +19,12 @@ _ADDS = 128  # of an SM in a cycle
 # blocks (1.13 to 1.35 on an H200), and a factor for each column (1.45).
 _PARTED, _EACH = 1.15, 1.4
 _ONCE = 0.25e-6  # saved by blocks with one tile that have an SM each (median of 18 products in rows, on an H100)
-
-_SQUARE = 1.05  # clusters of two by two are chosen untuned where they are better by far: few were measured
+# A row of 128 bytes that begins inside a sector of 32 is read as two: what its copy costs over that of one that is not.
+# By columns, to begin inside a line of 128 is enough. From 22 products on an H100 (gpu_clusters_h100.jsonl);
+# convolutions were measured on an H200.
+_SECTOR, _ALONG_K, _BY_COLUMNS, _OF_CONVOLUTIONS = 32, 2.3, 2.75, 2.0
+# The times of clusters of four and of eight over their estimates: of 16-bit products with such rows, and of others.
+_TORN_CLUSTERS, _CLUSTERS = {4: 1.01, 8: 0.94}, 1.05
 
 
 def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
@@ -76,7 +80,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if t.once and per_sm == 1:
         seconds -= _ONCE
     if t.cast > 2:
-        seconds *= _SQUARE
+        seconds *= _TORN_CLUSTERS[t.cast] if torn(form) and form.nbytes == 2 else _CLUSTERS
     exchanged = fit.exchanged * (form.transposed and not streams(form, t.target))
     return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])
 
@@ -117,9 +121,8 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     a_span, b_span = (span if by_columns else max(span, _LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
     if t.form.b_columns and t.value["slab_n"] == 32:
         b_span *= 2
-    nbytes = t.form.nbytes
-    of_a, of_b = rows * a_span * _request(t.form.a, nbytes), columns * b_span * _request(t.form.b, nbytes)
-    loads = (of_a / t.cast_n + of_b / t.cast_m) / rate
+    a_cost, b_cost = request_costs(t.form)
+    loads = (rows * a_span * a_cost / t.cast_n + columns * b_span * b_cost / t.cast_m) / rate
     lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]
     cycles = max(tensor, shared, loads) + fit.step + lost
     cycles *= _EACH if t.each_column else _PARTED if t.parted else 1.0
@@ -134,12 +137,25 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     return cycles * fit.weights_alone if alone else cycles
 
 
-def _request(operand: Tiled | Window, nbytes: int) -> float:
-    """The cost of a row of 128 bytes that begins inside a sector of 32: it is read as two rows."""
+def torn(form: Sm90Form) -> bool:
+    """Whether copies of rows of an operand begin inside sectors, or inside lines where that counts."""
+    return max(request_costs(form)) > 1
+
+
+def request_costs(form: Sm90Form) -> tuple[float, float]:
+    """The costs of copies of rows of 128 bytes of both operands, over those of rows that begin at lines."""
+    return _request(form, form.a, form.a_columns), _request(form, form.b, form.b_columns)
+
+
+def _request(form: Sm90Form, operand: Tiled | Window, by_columns: bool) -> float:
     if isinstance(operand, Window):
         return 1.0
+    gemm = form.kind == "gemm"
+    whole = _LINE if gemm and by_columns else _SECTOR
     steps = zip(operand.dims[1:], operand.strides, strict=True)
-    return 2.0 if any(size > 1 and nbytes * stride % 32 for size, stride in steps) else 1.0
+    if not any(size > 1 and form.nbytes * stride % whole for size, stride in steps):
+        return 1.0
+    return (_BY_COLUMNS if by_columns else _ALONG_K) if gemm else _OF_CONVOLUTIONS
 
 
 def _dram_seconds(t: Sm90Tile, fit: TileFit) -> float:

@@ -90,6 +90,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
         "PROMOTED": form.promoted, "BLOCKWISE": form.blockwise, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
         "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t), "ONCE": t.once, "EARLY": t.early,
+        "A_IN_TURNS": t.in_turns[0], "B_IN_TURNS": t.in_turns[1],
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.
     taps = form.taps if form.kind != "gemm" else Taps()
@@ -213,8 +214,9 @@ _NO_WINDOW = Window(Pointer(Space.SLOT), (1, 1), (), (), (), ())
 
 def _maps(t: Sm90Tile) -> tuple[TensorMap, ...]:
     form, tail = t.form, t.block_n % t.chunk or t.chunk
-    a = _load(t, form.a, form.dtype, t.a_read // t.cast_n, form.a_columns)
-    b = _load(t, form.b, form.b_type, t.b_read // t.cast_m, form.b_columns)
+    turns_a, turns_b = t.in_turns
+    a = _load(t, form.a, form.dtype, t.a_read // (1 if turns_a else t.cast_n), form.a_columns)
+    b = _load(t, form.b, form.b_type, t.b_read // (1 if turns_b else t.cast_m), form.b_columns)
     if t.store != "MAPPED" or form.mapped is None:
         return (a, b, a, a)  # the kernel does not read the last two
     if form.transposed:  # rows are the contiguous axis, and a warpgroup stores them together

@@ -489,7 +489,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           const ts_u32 a = ring + k * STAGE;
           load_matrices(&map_a, &map_b, a, a + A_BYTES, full(k), w.m * BLOCK_M, w.n * BLOCK_N, k, rank, 0, 0, true);
         }
-        if (EARLY) ts_launch_next();
       }
       __syncwarp();
       ts_registers_shrink<COPY_REGISTERS>();
@@ -505,6 +504,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           load_matrices(&map_a, &map_b, a, a + A_BYTES, full(stage), w.m * BLOCK_M, w.n * BLOCK_N, k, rank, 0, 0, true);
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
+        if (EARLY) ts_launch_next();
       }
     } else if (copies) {
       ts_wait_previous();
@@ -584,6 +584,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           if (++stage == STAGES) stage = 0, phase ^= 1;
         }
       }
+      if (EARLY) ts_launch_next();
     }
     if (BLOCKWISE && thread >= 32) {
       ts_named_sync(14, 128); // the barriers are there

@@ -50,9 +50,9 @@ static_assert(A_ROWS >= A_READ && B_COLS >= B_READ && A_ROWS % 8 == 0, "a stage 
 static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
 static_assert(RECEIVE_APART || EXCHANGED <= STAGES * STAGE, "partial sums lie in the ring");
-static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "pairs of blocks share columns");
-static_assert(CAST_N == 1 || (KIND == GEMM && !SLICED && A_ROWS == BLOCK_M), "pairs of blocks share rows");
-static_assert(CAST == CAST_M * CAST_N && (!EARLY || ONCE), "as counted");
+static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "blocks share columns");
+static_assert(CAST_N == 1 || (KIND == GEMM && !SLICED && A_ROWS == BLOCK_M), "blocks share rows");
+static_assert(CAST == CAST_M * CAST_N, "as counted");
 static_assert(!ONCE || (KIND == GEMM && SPLIT == 1 && !SLICED && !RESIDENT && !BLOCKWISE && FIRST <= STAGES), "one tile a block");
 static_assert(SIZE == 2 || (!B_BY_COLUMNS && (!A_BY_COLUMNS || SIZE == 4)), "other types have no transposed products");
 static_assert(OUT_SIZE == 2 || !BY_ROWS, "16 bits are stored by rows");

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form
-from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds
-from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile, streams
+from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds, torn
+from tilesmith.solvers.cuda.wgmma.tile import CLUSTERS, MAX_STAGES, Sm90Tile, streams
 from tilesmith.solvers.solver import Axis, Config, SearchSpace, cached_property, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
@@ -20,7 +20,7 @@ _SHAPES = (  # warpgroups, products_m, pingpong, blocks_per_sm
     (1, 1, 0, 1), (2, 1, 0, 1), (2, 1, 1, 1), (1, 2, 0, 1), (2, 2, 0, 1), (2, 2, 1, 1), (3, 1, 0, 1),
     (1, 1, 0, 2), (1, 2, 0, 2), (2, 1, 0, 2),
 )  # fmt: skip
-_CLUSTERS = tuple(range(1, 9))
+_SPLITS = tuple(range(1, 9))
 _DEPTHS = (16, 32, 64, 128, 256)
 _SLICES = (*range(1, 17), 18, 20, 22, 24, 26, 28, 30, 33, 36, 40, 44, 48, 52, 60, 66, 88, 132)
 AXES = (
@@ -30,7 +30,7 @@ AXES = (
     Axis("block_k", _DEPTHS, "Depth of a step of the ring."),
     Axis("stages", (0, 3, 4, MAX_STAGES), "Stages of the ring; 0: as many as are worth it, 24: all that fit."),
     Axis("pingpong", (0, 1), "1: each warpgroup has a tile of its own."),
-    Axis("cluster_k", _CLUSTERS, "Blocks of a cluster that share a tile along k, whose sums they send one another."),
+    Axis("cluster_k", _SPLITS, "Blocks of a cluster that share a tile along k, whose sums they send one another."),
     Axis("split_k", _SLICES, "Parts of k that a second kernel adds."),
     Axis("group_m", (1, 2, 4, 8, 16), "Rows of tiles that are walked together."),
     Axis("taps_inner", (0, 1), "1: the taps of a block of channels follow one another, 0: the channels of a tap do."),
@@ -42,9 +42,9 @@ AXES = (
     Axis("resident", (0, 1), "1: the columns stay in shared memory for all tiles of a block."),
     Axis(
         "cluster_m",
-        (1, 2, 4),
-        "Blocks of a cluster that share their columns, of which each brings a part to all; "
-        "4: two by two, which share rows too.",
+        tuple(CLUSTERS),
+        "Blocks of a cluster that share their columns, of which each brings a part to all; 4: two by two, which share "
+        "rows too; two digits: so many below one another, and so many beside one another, which share rows.",
     ),
 )
 
@@ -79,14 +79,14 @@ class Space:
         axes = values_of(AXES) | {
             "block_n": tuple(widths), "block_k": depths,
             "stages": (0, 3, 4, MAX_STAGES) if streams(form, self.target) else (0, 3, 4),
-            "cluster_k": tuple(s for s in _CLUSTERS if s <= steps),
+            "cluster_k": tuple(s for s in _SPLITS if s <= steps),
             "split_k": tuple(s for s in _SLICES if s <= steps and (not convolution or s <= 8)),
             "taps_inner": (0, 1) if convolution and max(form.taps.counts) > 1 else (0,),
             "swap_mn": tuple(range(len(self.forms))),
             "mix_layers": (0, 1) if convolution and form.layers > 1 else (0,),
             "store_buffers": (2, 4) if any(each.mapped for each in self.forms) else (2,), "slab_n": _slabs(form),
             "resident": (0, 1) if gemm or (convolution and form.layers == 1) else (0,),
-            "cluster_m": (1, 2, 4) if gemm else (1, 2) if convolution else (1,),
+            "cluster_m": tuple(CLUSTERS) if gemm else (1, 2) if convolution else (1,),
         }  # fmt: skip
         return SearchSpace(axes, self._allows)
 
@@ -150,7 +150,10 @@ class Space:
             yield full
         if 1 in axes["resident"] and t.tiles > t.slots:
             yield changed(t, resident=1)
-        yield from (changed(t, cluster_m=blocks) for blocks in axes["cluster_m"][1:])
+        # More than two gained with large tiles, and more than two by two only where rows begin inside sectors or lines.
+        large = t.block_n >= 64 and t.value["blocks_per_sm"] == 1
+        last = 2 if not large else max(CLUSTERS) if torn(t.form) else 4
+        yield from (changed(t, cluster_m=blocks) for blocks in axes["cluster_m"] if 1 < blocks <= last)
         for split in (1,) if t.pingpong else axes["cluster_k"]:
             if split > 1 and t.tiles * split <= t.slots:
                 yield changed(t, cluster_k=split)

@@ -14,10 +14,12 @@ from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 512
-# NOTE: on an H100, calls in a row gain 3 to 8 % where the next kernel begins early, after sums of up to 1536, and lose
-# 9 % after sums of 3072: between them nothing was measured.
-_SHORT_SUMS = 1536
+# NOTE: where the next kernel begins after a block's last copies, calls in a row gain 3 % after short sums and 2 % after
+# longer ones (on an H100); long sums of tiles of 64 x 128 lost, up to 8 %.
+SHORT_SUMS, NARROW = 1280, 45
 MAX_STAGES = 24
+# Blocks of a cluster below and beside one another, by `cluster_m`: two digits, but for the first three.
+CLUSTERS = {1: (1, 1), 2: (2, 1), 4: (2, 2), 24: (2, 4), 41: (4, 1), 42: (4, 2)}
 # NOTE: all that blocks have under way together should not be too much for L2: with steps of 64, 144 KB on an SM were
 # 2-12 % faster than 216 KB on an H200 (128 x 4096 x 14336, 64 x 11008 x 4096, 384 x 128 x 147456), and 96 KB 4-20 %
 # slower. Deeper steps are few, and two are always held: there, and for few rows of k-major operands, all that fit is
@@ -99,16 +101,28 @@ class Sm90Tile(WarpgroupTile):
 
     @property
     def cast(self) -> int:
-        """Blocks of a cluster that share operands: rows of them share columns, columns of them share rows."""
-        return self.value["cluster_m"]
+        """Blocks of a cluster that share operands."""
+        return self.cast_m * self.cast_n
 
     @property
     def cast_m(self) -> int:
-        return min(self.cast, 2)
+        """Blocks below one another, which share their columns."""
+        return CLUSTERS[self.value["cluster_m"]][0]
 
     @property
     def cast_n(self) -> int:
-        return self.cast // self.cast_m
+        """Blocks beside one another, which share their rows."""
+        return CLUSTERS[self.value["cluster_m"]][1]
+
+    @cached_property
+    def in_turns(self) -> tuple[bool, bool]:
+        """Whether the blocks that share rows, and columns, bring all of them in turns: parts would not be whole.
+
+        Swizzles repeat every eight rows, and contiguous rows or columns come in slabs.
+        """
+        of_a = self.block_m * self.form.nbytes // 128 if self.form.a_columns else self.block_m // 8
+        of_b = self.b_cols // self.value["slab_n"] if self.form.b_columns else self.block_n // 8
+        return of_a % self.cast_n != 0, of_b % self.cast_m != 0
 
     @cached_property
     def beyond_ring(self) -> int:
@@ -364,8 +378,12 @@ class Sm90Tile(WarpgroupTile):
 
     @cached_property
     def early(self) -> bool:
-        """Whether the next kernel may begin as soon as this one's first copies are under way: only after short sums."""
-        return self.once and self.cast == 1 and self.form.reduced <= _SHORT_SUMS
+        """Whether the next kernel may begin after each block's last copies; when all have ended otherwise."""
+        if self.form.kind != "gemm" or self.parts > 1:
+            return False
+        if self.cast > 1 or self.form.reduced <= SHORT_SUMS or streams(self.form, self.target):
+            return True
+        return self.block_m * self.block_n >= NARROW * (self.block_m + self.block_n)
 
     @cached_property
     def walked(self) -> int:
@@ -443,11 +461,10 @@ class Sm90Tile(WarpgroupTile):
 
     @property
     def _can_cast(self) -> bool:
-        """Whether the columns, and the rows, divide among the blocks of a cluster that share them."""
+        """Whether blocks of a cluster have rows and columns to share."""
         form, v = self.form, self.value
-        left = -(-self.block_n // 64) % self.cast_m if form.b_columns else self.block_n % (8 * self.cast_m)
-        if self.cast_n > 1:
-            if form.kind != "gemm" or v["split_k"] > 1 or form.cols <= self.block_n or form.nbytes != 2:
-                return False
-            left += self.block_m // 64 % self.cast_n if form.a_columns else 0
-        return form.kind != "wrw" and v["cluster_k"] == 1 and not left and form.rows > self.block_m
+        if form.kind == "wrw" or v["cluster_k"] > 1 or (form.kind == "conv" and any(self.in_turns)):
+            return False
+        if self.cast_n > 1 and (form.kind != "gemm" or v["split_k"] > 1 or form.cols <= self.block_n):
+            return False
+        return self.cast_m == 1 or form.rows > self.block_m
