@@ -29,7 +29,7 @@ from timings import Timing, timings
 from tilesmith.db.layers import Layers
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
-from tilesmith.dispatch.facts import neighbours_of
+from tilesmith.dispatch.answers import neighbours_of
 from tilesmith.dispatch.neighbours import by_neighbour
 from tilesmith.dispatch.request import Request
 from tilesmith.problems.driver import read_commands

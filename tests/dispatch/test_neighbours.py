@@ -12,8 +12,9 @@ from tilesmith.db.layers import Layers
 from tilesmith.db.opening import open_database
 from tilesmith.db.records import Record
 from tilesmith.dispatch import untuned
+from tilesmith.dispatch.answers import neighbours_of
 from tilesmith.dispatch.choice import DATABASE, NEAREST, NEIGHBOUR, PREDICTION
-from tilesmith.dispatch.facts import neighbours_of, options_of
+from tilesmith.dispatch.facts import options_of
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.dispatch.neighbours import suited_of
 from tilesmith.dispatch.request import Request

@@ -1,11 +1,13 @@
 """The first call of an optimized model in a new process: nothing is compiled and nothing is measured again."""
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "models"))
+import pytest
 import remembered
 import torch
 
@@ -53,6 +55,35 @@ def test_optimizing_a_model_imports_no_compiler_of_pytorch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+ONE_CONVOLUTION = """
+import sys, torch, tilesmith
+from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
+x, w = torch.ones(1, 8, 9, 7).to(memory_format=torch.channels_last), torch.ones(16, 8, 1, 1)
+lies = [(tuple(each.shape), each.stride()) for each in (x, w)]
+activation, shape = ("none", 0.01, 0.0, 6.0), ((1,), (0,), (1,), False, (0,), 1)
+left = is_left_to_pytorch(x.device, x.dtype, *lies, False, False, activation, shape, False)
+y = tilesmith.conv(x, w, mode=sys.argv[1], threads=2)
+assert torch.equal(y, torch.full_like(y, 8))
+print(left, *[each for each in ("sympy", "tilesmith.solvers.table") if each in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("mode", ["fast", "hybrid"])
+def test_what_is_remembered_is_decided_and_launched_without_the_solvers(tmp_path, mode):
+    """They take 0.3 s to import, and sympy, which checks of PyTorch's import, as much."""
+    environment = os.environ | {
+        "TILESMITH_CACHE_DIR": str(tmp_path / "cache"), "TILESMITH_DB_PATH": str(tmp_path / "user.db"),
+        "TILESMITH_FIND_MODE": "fast", "TILESMITH_NUM_THREADS": "2",
+    }  # fmt: skip
+    command = [sys.executable, "-c", ONE_CONVOLUTION, mode]
+    runs = [
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+        for _ in range(3)
+    ]
+    assert runs[0][1:] == ["tilesmith.solvers.table"]
+    assert runs[2] == runs[1][:1]
 
 
 def test_a_later_decision_takes_over_what_the_estimates_chose(monkeypatch):

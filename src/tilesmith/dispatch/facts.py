@@ -1,4 +1,4 @@
-"""Gathers the facts for ``choose``: candidates with defaults and predictions, and the records of the databases."""
+"""Gathers the facts for ``choose``: candidates with defaults and predictions, and the records of near targets."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from dataclasses import replace
 from tilesmith.db.layers import Answer
 from tilesmith.dispatch.choice import Considered
 from tilesmith.dispatch.choose import Option
-from tilesmith.dispatch.packaged import above, rows_of
 from tilesmith.dispatch.request import Request
 from tilesmith.problems.rewrite import FORMS, Signature
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import Candidate, candidates, solvers_for
 from tilesmith.targets.target import Target
-
-_NEIGHBOURS = 2  # that are looked at: the nearest may have no record that is of use here
-Measured = tuple[str, tuple[Answer, ...]]  # the key of a problem, and what was measured of it
 
 
 def options_of(signature: Signature, target: Target, external: bool = False) -> tuple[Option, ...]:
@@ -75,22 +71,6 @@ def with_predictions(
     options = options_of(signature, target, external)
     listed = {option.candidate.name for option in options}
     return (*map(whole, options), *(line for line in trace if line.solver not in listed))
-
-
-def answers_of(request: Request) -> tuple[Answer, ...]:
-    """Each layer's records of the problem, the highest layer first: packages are above installed databases."""
-    answers = request.layers.answers(request.problem, request.target.name)
-    if not request.packages.state:
-        return answers
-    higher = above(answers)
-    return (*higher, *rows_of(request), *(answer for answer in answers if answer not in higher))
-
-
-def neighbours_of(request: Request) -> tuple[Measured, ...]:
-    """The nearest neighbours with what was measured of each: all of the databases that ``by_neighbour`` depends on."""
-    layers, target = request.layers, request.target.name
-    keys = layers.neighbours(request.problem, target)[:_NEIGHBOURS]
-    return tuple((key, layers.measured(key, target)) for key in keys)
 
 
 def near_answers_of(request: Request, options: Sequence[Option]) -> tuple[tuple[Answer, ...], ...]:

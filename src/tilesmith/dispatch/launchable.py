@@ -1,8 +1,9 @@
 """``get_launchable`` decides which kernel runs a problem, compiles the kernel, and returns a callable ``Launchable``.
 
 A *hit* is a call that finds its decision on disk. Modules that a hit needs are imported at the top, so a hit itself
-imports nothing. Modules that decide (solvers, cost models, SQLite) are imported by the first call that is no hit, and
-those that read kernel packages by the first call where there are some; most processes never import them.
+imports nothing. What reads databases is imported by the first call that is no hit, what decides (solvers, cost models)
+by the first one whose choice or plan no earlier process has kept, and what reads kernel packages by the first call
+where there are some; most processes never import them.
 """
 
 from __future__ import annotations
@@ -370,11 +371,8 @@ def get_launchable(
             request = Request(signature, target, deciding, named, held, only, ordinal, external, packages)
             resolved = _packaged(request) or hits.recall(request)
             if resolved is None:
-                from tilesmith.dispatch import resolve
-
                 with one_call():
-                    resolved = resolve.resolve(request)
-                    hits.keep(request, resolved, resolve.recorded_hit)
+                    resolved = _asked(request)
             place = None if cache is None else str(held.directory)
             options = Options(None if device is None else str(device), threads, wanted, place)
             asked.launch = _loaded(request, resolved, options)
@@ -411,6 +409,19 @@ def _packaged(request: Request) -> Resolved | None:
     from tilesmith.dispatch.packaged import recall
 
     return recall(request)
+
+
+def _asked(request: Request) -> Resolved:
+    """The answer of the databases, the estimates or a measurement."""
+    from tilesmith.dispatch import untuned
+
+    resolved = untuned.recall_built(request)
+    if resolved is None:
+        from tilesmith.dispatch import resolve
+
+        resolved = resolve.resolve(request)
+        hits.keep(request, resolved, resolve.recorded_hit)
+    return resolved
 
 
 def _tell_of_packages(packages: Packages) -> None:

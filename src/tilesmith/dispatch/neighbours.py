@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.db.layers import Answer
+from tilesmith.dispatch.answers import Measured
 from tilesmith.dispatch.choice import NEIGHBOUR, Choice, Considered
 from tilesmith.dispatch.choose import NOTHING, matches, usable
-from tilesmith.dispatch.facts import Measured, bare_options_of
+from tilesmith.dispatch.facts import bare_options_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import ProblemError
 from tilesmith.problems.keys import parse_key
@@ -52,7 +53,7 @@ def by_neighbour(
 ) -> Choice | None:  # fmt: skip
     """The choice that the nearest tuned neighbour makes; None if there is none, or none of its configs exists here.
 
-    ``near`` are the neighbours (``facts.neighbours_of``). ``answers`` are what databases hold of this very problem: a
+    ``near`` are the neighbours (``answers.neighbours_of``). ``answers`` are what databases hold of this very problem: a
     solver that failed is not chosen. ``without``: pairs of solver and config that are not available here.
     """
     failed = {(answer.record.solver, answer.record.revision) for answer in answers if not answer.record.ok}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from tilesmith import env
 from tilesmith.db.records import Record
 from tilesmith.dispatch import untuned
+from tilesmith.dispatch.answers import answers_of, as_held, neighbours_of
 from tilesmith.dispatch.choice import (
     DATABASE,
     MEASUREMENT,
@@ -24,14 +25,7 @@ from tilesmith.dispatch.choice import (
     Resolved,
 )
 from tilesmith.dispatch.choose import NOTHING, choose, held, matches, outdated, recorded, usable
-from tilesmith.dispatch.facts import (
-    answers_of,
-    bare_options_of,
-    near_answers_of,
-    neighbours_of,
-    options_of,
-    revisions_of,
-)
+from tilesmith.dispatch.facts import bare_options_of, near_answers_of, options_of, revisions_of
 from tilesmith.dispatch.neighbours import by_neighbour
 from tilesmith.dispatch.packaged import above, advice, best_plan, failed_kernels, plan_of, with_record
 from tilesmith.dispatch.planning import build, held_plan, preload_command
@@ -47,8 +41,6 @@ from tilesmith.errors import (
 from tilesmith.measure.device_bench import time_plan
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.timing import Timing
-from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.spellings import other_spellings
 from tilesmith.runtime.executable import Executable
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import Candidate, candidates, external_solver
@@ -80,17 +72,6 @@ def resolve(request: Request) -> Resolved:
     ):
         return _verify(request, found)
     return found
-
-
-def as_held(request: Request) -> Request:
-    """The problem under the key that a database has. Axes of size 1 can give a problem several keys."""
-    if not isinstance(request.signature, ConvSignature):  # a product has one
-        return request
-    others = other_spellings(request.signature)
-    if not others or answers_of(request):
-        return request
-    spelled = (replace(request, signature=each) for each in others)
-    return next((each for each in spelled if answers_of(each)), request)
 
 
 def explained(request: Request, kept: bool = False) -> Choice:

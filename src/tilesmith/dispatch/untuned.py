@@ -2,16 +2,17 @@
 
 ``choices/<key>.json`` of the cache is bound to its name, which says the problem, every fact of the target, what
 generated and estimated the candidates (``maker_of``), and the rules of this folder by which one of them is chosen. It
-holds the choice and the estimates of the candidates that were accepted. The name of a neighbour's choice says what was
-measured of the neighbours, too. A choice that depends on anything else in a database, on a tuning spec or on a named
-solver is not kept.
+holds the choice, its solver's revision and the estimates of the candidates that were accepted. The name of a
+neighbour's choice says what was measured of the neighbours, too. A choice that depends on anything else in a database,
+on a tuning spec or on a named solver is not kept. No solver is imported to find one again, nor the plan that was made
+of it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import lru_cache
 from math import isfinite
 from pathlib import Path
@@ -19,17 +20,18 @@ from typing import Any
 
 from tilesmith import env
 from tilesmith.db.layers import Answer
-from tilesmith.dispatch.choice import NEIGHBOUR, PREDICTION, Choice, Considered
-from tilesmith.dispatch.facts import Measured, answers_of, neighbours_of
+from tilesmith.dispatch import hits
+from tilesmith.dispatch.answers import Measured, answers_of, as_held, neighbours_of
+from tilesmith.dispatch.choice import NEIGHBOUR, PREDICTION, BuiltPlan, Choice, Considered, Resolved
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import PlanError
 from tilesmith.toolchain import memo
 from tilesmith.toolchain.files import read
-from tilesmith.toolchain.plans import digest_of, maker_of
+from tilesmith.toolchain.plans import digest_of, find_todays_plan, maker_of
 from tilesmith.toolchain.sealed import bind_with_record, unbind_with_record
 
-_FORMAT = "tilesmith choice 1"
-_RULES = ("choose.py", "facts.py", "neighbours.py")
+_FORMAT = "tilesmith choice 2"
+_RULES = ("answers.py", "choose.py", "facts.py", "neighbours.py")
 _BYTES = 1 << 20
 
 
@@ -38,6 +40,38 @@ def recall(request: Request) -> Choice | None:
 
     Its trace has the accepted candidates alone (``facts.with_predictions`` adds the others).
     """
+    found = _recalled(request)
+    return None if found is None else found[0]
+
+
+def recall_decision(request: Request) -> Choice | None:
+    """The choice that ``resolve.explained`` would make, if an earlier process has kept it or the databases' answer."""
+    if request.only or request.packages.state:
+        return None
+    hit = hits.recall(request)
+    return recall(as_held(replace(request, databases=request.layers))) if hit is None else hit.choice
+
+
+def recall_built(request: Request) -> Resolved | None:
+    """The result that ``resolve`` would find, if earlier processes have kept the estimates' choice and its plan.
+
+    No solver is asked: the current generator made the plan for this target, so its solver takes the problem.
+    """
+    if request.only or request.packages.state or request.mode != "fast":
+        return None
+    request = as_held(replace(request, databases=request.layers))
+    choice, revision = _recalled(request) or (None, None)
+    if choice is None or revision is None:
+        return None
+    plan = find_todays_plan(request.cache, request.problem, choice.solver, revision, choice.config, request.target)
+    if plan is None:
+        return None
+    memo.remember(request.cache)
+    return Resolved(choice, BuiltPlan(plan.serial, plan.artifacts, remembered=True))
+
+
+def _recalled(request: Request) -> tuple[Choice, int | None] | None:
+    """The choice that was kept and its solver's revision; None for a revision that the solvers did not say."""
     if not _decides(request):
         return None
     memo.recall(request.cache)
@@ -50,7 +84,8 @@ def recall(request: Request) -> Choice | None:
             continue  # it is estimated again
         found = _choice_of(record, [answer for _, answers in known for answer in answers])
         if found is not None:
-            return found
+            revision = record.get("revision")
+            return found, revision if type(revision) is int else None
     return None
 
 
@@ -58,9 +93,12 @@ def keep(request: Request, choice: Choice) -> None:
     """Keep what the estimates chose for the next process, if the cache can be written."""
     if choice.basis not in (PREDICTION, NEIGHBOUR) or not _decides(request):
         return
+    from tilesmith.dispatch.facts import revisions_of  # it imports the solvers, which a process that recalls spares
+
+    revision = revisions_of(request.target, {choice.solver}).get(choice.solver)
     accepted = [[line.solver, line.config, line.predicted_us] for line in choice.trace if not line.reason]
     of = None if choice.record is None else [choice.record.problem, choice.record.config]
-    record = {"solver": choice.solver, "config": choice.config, "accepted": accepted, "of": of}
+    record = {"solver": choice.solver, "config": choice.config, "accepted": accepted, "of": of, "revision": revision}
     name = _name(request, neighbours_of(request))
     request.cache.offer(name, bind_with_record(name, record, b""), durable=False)
 

@@ -17,10 +17,11 @@ from tilesmith.db.layers import Layers
 from tilesmith.db.records import Record
 from tilesmith.db.store import Table
 from tilesmith.db.upkeep import RecordFilter, revision_of, select
+from tilesmith.dispatch.answers import as_held
 from tilesmith.dispatch.choice import DATABASE, BuiltPlan, Choice
 from tilesmith.dispatch.planning import build
 from tilesmith.dispatch.request import Request
-from tilesmith.dispatch.resolve import as_held, decide, resolve
+from tilesmith.dispatch.resolve import decide, resolve
 from tilesmith.errors import CompileError, NoSolutionError, PlanError, TargetError, TilesmithError
 from tilesmith.package.making import PackedPlan, make_package
 from tilesmith.package.records import KernelPackage, Manifest

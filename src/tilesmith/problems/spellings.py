@@ -7,6 +7,7 @@ they are; a problem that is not held under its own key is looked up under these.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
@@ -36,6 +37,7 @@ def own_order(axes: Axes) -> str | None:
     return found if follows(axes, found) else None
 
 
+@lru_cache(maxsize=4096)  # a process asks for those of a problem when it decides and when it launches
 def other_spellings(signature: ConvSignature | GemmSignature) -> tuple[ConvSignature, ...]:
     """The same problem on the same memory, canonical, under other keys.
 
@@ -55,9 +57,12 @@ def other_spellings(signature: ConvSignature | GemmSignature) -> tuple[ConvSigna
     following = list(earlier)
     following[2 - result] = earlier[result]
     found = []
-    for names in ([last] * 3, [default] * 3, earlier, following):
+    for names in dict.fromkeys(map(tuple, ([last] * 3, [default] * 3, earlier, following))):
         if all(follows(each, name) for each, name in zip(axes, names, strict=True)):
-            spelled = _spelled(sig, axes, names)
+            changes = _changes(axes, names)
+            if all(_as_it_is(sig, name) == value for name, value in changes.items()):
+                continue
+            spelled = replace(sig, **changes).canonical  # type: ignore[arg-type]
             if spelled != sig and spelled not in found:
                 found.append(spelled)
     return tuple(found)
@@ -71,11 +76,18 @@ def _axes(sig: ConvSignature, name: str) -> Axes:
     return {letter: found[letter] for letter in str(default_layout(sig.spatial_dims))}
 
 
-def _spelled(sig: ConvSignature, axes: list[Axes], names: list[str]) -> ConvSignature:
+def _changes(axes: list[Axes], names: tuple[str, ...]) -> dict[str, object]:
+    """The fields of the signature whose tensors have these layouts."""
     changes: dict[str, object] = {}
     for tensor, each, name in zip(_TENSORS, axes, names, strict=True):
         changes[f"{tensor}_layout"] = name
         changes[f"{tensor}_strides"] = tuple(max(1, each[letter][1]) for letter in name)
         if tensor != "output":
             changes[f"{tensor}_shape"] = tuple(each[letter][0] for letter in name)
-    return replace(sig, **changes).canonical  # type: ignore[arg-type]
+    return changes
+
+
+def _as_it_is(sig: ConvSignature, name: str) -> object:
+    """A field of the signature, with the strides of a dense tensor, which it leaves out."""
+    value = getattr(sig, name)
+    return dense_strides(getattr(sig, name.replace("strides", "shape"))) if value is None else value

@@ -16,9 +16,10 @@ from pathlib import Path
 from tilesmith import env
 from tilesmith.db.layers import Layers
 from tilesmith.db.store import Database
+from tilesmith.dispatch.answers import answers_of
 from tilesmith.dispatch.choice import PACKAGES, Choice
 from tilesmith.dispatch.choose import Option, choose
-from tilesmith.dispatch.facts import answers_of, options_of
+from tilesmith.dispatch.facts import options_of
 from tilesmith.dispatch.launchable import BACKGROUND
 from tilesmith.dispatch.locations import (
     check_mode,

@@ -62,6 +62,7 @@ class PackedForms:
 
 _filters: dict[int, PackedForms] = {}  # by the id of the tensor
 _captured: MutableMapping[torch.Tensor, dict[int, Any]] = WeakIdKeyDictionary()  # what CUDA graphs read
+_packing = ThreadPoolExecutor(1, "tilesmith-packing")  # its thread begins with the first filter on a GPU
 when_forgotten(_filters.clear)
 
 
@@ -108,7 +109,7 @@ def _is_captured(filter_: torch.Tensor) -> bool:
 
 
 def _packed_apart(pack: Callable[[], Any], filter_: torch.Tensor) -> Any:
-    """Pack in a thread of its own: what this thread allocates may belong to the pool of a CUDA graph that follows."""
+    """Pack in another thread: what this thread allocates may belong to the pool of a CUDA graph that follows."""
     stream = torch.cuda.current_stream(filter_.device)
 
     def run() -> Any:
@@ -117,8 +118,7 @@ def _packed_apart(pack: Callable[[], Any], filter_: torch.Tensor) -> Any:
         stream.synchronize()  # any stream may read it from now on
         return packed
 
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(run).result()
+    return _packing.submit(run).result()
 
 
 def lying_of(view: torch.Tensor) -> Hashable:

@@ -79,8 +79,12 @@ def strides_like(tensor: torch.Tensor) -> Sizes:
 
 
 def require(holds: Any, failure: Callable[[], str]) -> None:
-    """Raise ``RuntimeError`` unless ``holds``, which may be a fact of symbolic sizes: then it is assumed."""
-    torch._check(holds, failure)  # type: ignore[no-untyped-call]
+    """Raise ``RuntimeError`` unless ``holds``, which may be a fact of symbolic sizes: then it is assumed.
+
+    NOTE: ``torch._check`` imports sympy, a third of a second of the first call of a process.
+    """
+    if holds is not True:
+        torch._check(holds, failure)  # type: ignore[no-untyped-call]
 
 
 def result_dtype(operand: torch.Tensor) -> torch.dtype:

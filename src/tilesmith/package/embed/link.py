@@ -13,10 +13,11 @@ from functools import partial
 
 from tilesmith import env
 from tilesmith.db.layers import Layers
+from tilesmith.dispatch.answers import as_held
 from tilesmith.dispatch.choice import DATABASE, Choice
 from tilesmith.dispatch.planning import existing_config
 from tilesmith.dispatch.request import Request
-from tilesmith.dispatch.resolve import as_held, decide
+from tilesmith.dispatch.resolve import decide
 from tilesmith.errors import CompileError, NoSolutionError, PlanError, TilesmithError
 from tilesmith.package.build import PackedProblem
 from tilesmith.package.embed.records import LinkedKernel

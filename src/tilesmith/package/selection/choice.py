@@ -8,9 +8,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tilesmith.db.records import Record
+from tilesmith.dispatch.answers import answers_of
 from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.choose import NOTHING, Option, choose
-from tilesmith.dispatch.facts import answers_of, near_answers_of, options_of
+from tilesmith.dispatch.facts import near_answers_of, options_of
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.spec.choice import spec_choice
 from tilesmith.errors import NoSolutionError

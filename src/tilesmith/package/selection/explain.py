@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilesmith.db.layers import Layers
+from tilesmith.dispatch.answers import as_held
 from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.request import Request
-from tilesmith.dispatch.resolve import as_held, decide
+from tilesmith.dispatch.resolve import decide
 from tilesmith.errors import NoSolutionError
 from tilesmith.package.build import PackedProblem
 from tilesmith.package.selection.rules import Selection, limited_by, names_solver

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith import env
+from tilesmith.dispatch import untuned
 from tilesmith.dispatch.choice import DATABASE, NEAREST, PACKAGES, SPEC, Choice
 from tilesmith.dispatch.locations import named_databases, open_cache, strict_cache, target_of
 from tilesmith.dispatch.packages import installed_packages
@@ -48,6 +49,16 @@ def find_mode() -> str:
     return "strict" if env.FIND_MODE.get() == "strict" else "fast"
 
 
+def _choice_of(request: Request) -> Choice:
+    """The choice, as an earlier process kept it if one did: then no solver is imported."""
+    found = untuned.recall_decision(request)
+    if found is None:
+        from tilesmith.dispatch.resolve import explained
+
+        found = explained(replace(request, databases=request.layers), kept=True)
+    return found
+
+
 class Decider:
     """Decisions for the graphs of one compilation on one device, and the mode in which their operators find kernels.
 
@@ -84,15 +95,13 @@ class Decider:
         return found
 
     def _decide(self, signature: Signature) -> Decision:
-        from tilesmith.dispatch.resolve import explained
-
         cache = strict_cache(None) if self.mode == "strict" else open_cache()
         request = Request(
             signature, self.target, self.mode, named_databases(), cache, env.ONLY_SOLVER.get(), 0, self.raced,
             installed_packages(),
         )  # fmt: skip
         try:
-            choice = explained(replace(request, databases=request.layers), kept=True)
+            choice = _choice_of(request)
         except NoSolutionError as error:
             return Decision(False, str(error), signature)
         except TilesmithError as error:
