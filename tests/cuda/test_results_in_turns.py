@@ -28,6 +28,7 @@ PLAIN = {
 }  # fmt: skip
 ROWS, COLUMNS = {"products_m": 2, "block_n": 128}, {"block_n": 256}  # what two parts are of
 GELU, TANH = Epilogue(bias=True, activation="gelu"), Epilogue(bias=True, activation="tanh")
+ALTERNATING = {"warpgroups": 2, "pingpong": 1}  # each warpgroup finishes results beside the other's products
 EVEN = {"stride": 2, "padding": 0}
 FULL, ADDED = Epilogue(bias=True, residual=True, activation="gelu"), Epilogue(residual=True, activation="relu")
 
@@ -48,16 +49,17 @@ def of(solver, *values: int) -> Config:
 # of 16 bytes and of 4; 16 whole rows; backward data, where what is no number is repaired.
 WGMMA = [
     (GEMM, gemm(300, 136, epilogue=GELU), ROWS, 2),
-    (GEMM, gemm(300, 256, dtype="fp16", epilogue=TANH), COLUMNS | {"warpgroups": 2, "pingpong": 1}, 2),
+    (GEMM, gemm(300, 256, dtype="fp16", epilogue=TANH), COLUMNS | ALTERNATING, 2),
     (GEMM, gemm(200, 260, epilogue=TANH), ROWS | {"swap_mn": 1}, 2),
     (GEMM, gemm(200, 264, epilogue=GELU), COLUMNS | {"swap_mn": 1}, 2),
     (GEMM, gemm(300, 264, epilogue=FULL), ROWS | {"warpgroups": 2}, 2),
     (GEMM, gemm(200, 256, epilogue=FULL), COLUMNS, 2),
-    (GEMM, gemm(200, 131, epilogue=ADDED), ROWS, 2),
+    (GEMM, gemm(200, 131, epilogue=ADDED), ROWS | ALTERNATING, 2),
+    (GEMM, gemm(200, 131, epilogue=ADDED), ROWS, 1),
     (GEMM, gemm(200, 513, epilogue=GELU), ROWS, 2),
     (GEMM, gemm(200, 513, epilogue=TANH), COLUMNS, 2),
     (GEMM, gemm(300, 127, epilogue=GELU), ROWS, 2),
-    (GEMM, gemm(200, 136, beta=0.5), ROWS, 2),
+    (GEMM, gemm(200, 136, beta=0.5), ROWS | ALTERNATING, 2),
     (GEMM, gemm(200, 200, epilogue=TANH), {"block_n": 192}, 3),
     (GEMM, gemm(200, 90, epilogue=TANH), {"products_m": 2, "block_n": 96}, 2),
     (CONV, conv((2, 9, 7, 136), (72, 2, 2, 136), "bwd", **EVEN, epilogue=GELU), ROWS | {"mix_layers": 1}, 4),
@@ -66,10 +68,7 @@ WGMMA = [
 OTHERS = [
     (FIRST, conv((2, 15, 33, 3), (21, 3, 3, 3), epilogue=GELU), of(FIRST, 8, 4, 4, 32, 0, 1)),
     (FIRST, conv((2, 15, 33, 3), (64, 3, 3, 3), epilogue=TANH, output_dtype="fp32"), of(FIRST, 16, 4, 2, 64, 0, 1)),
-    (NARROW, conv((2, 17, 20, 16), (16, 3, 3, 1), groups=16, epilogue=TANH), of(NARROW, 2, 1, 1, 8, 16, 2, 1)),
-    (NARROW, conv((2, 9, 9, 32), (32, 3, 3, 8), "bwd", groups=4, stride=2, epilogue=Epilogue(activation="gelu")),
-     of(NARROW, 2, 1, 1, 8, 16, 2, 1)),
-]  # fmt: skip
+]
 ONCE = [
     (conv((2, 13, 18, 20), (20, 3, 3, 1), groups=20, epilogue=FULL), of(DEPTHWISE, 16, 32, 1, 2, 2, 3, 0)),
     (conv((2, 15, 9, 8), (8, 5, 5, 1), groups=8, padding=2, epilogue=TANH), of(DEPTHWISE, 16, 16, 2, 1, 4, 2, 0)),
@@ -111,6 +110,31 @@ def test_rows_of_depthwise_results(signature, config, emulating):
     (source,) = DEPTHWISE.draft(signature.geometry, config, H200).sources
     assert len(re.findall(r"\bmend\(", source.text)) == 1
     checked(DEPTHWISE, signature, config, H200, emulating)
+
+
+# TF32 that lanes read, and results that wait for what is added to them without another warpgroup's products meanwhile.
+SLOWER_IN_TURNS = [
+    (gemm(64, 256, 64, "fp32", acc_dtype="tf32", trans_b=False, epilogue=GELU), ROWS | {"swap_mn": 1, "block_k": 32}),
+    (gemm(200, 136, beta=0.5), ROWS),
+    (gemm(200, 136, beta=0.5, epilogue=GELU), COLUMNS),
+]
+
+
+@pytest.mark.parametrize(("signature", "wanted"), SLOWER_IN_TURNS, ids=["lanes", "beta", "beta-gelu"])
+def test_results_that_turns_would_delay(signature, wanted):
+    tile = GEMM.tile(signature.canonical.geometry, Config(tuple((PLAIN | wanted).items())), FEW)
+    assert (tile.fits, tile.turns) == (True, 1)
+
+
+@pytest.mark.parametrize(("residual", "copies"), [(True, 1), (False, 4)])
+def test_copies_of_stores_of_narrow_groups(residual, copies, emulating):
+    """Threads that store few rows of a tile have no use for four copies."""
+    epilogue = Epilogue(residual=residual, activation="gelu")
+    signature = conv((1, 9, 9, 64), (64, 3, 3, 1), groups=64, epilogue=epilogue).canonical
+    config = of(NARROW, 8, 1, 1, 8, 8, 2, 1)
+    (source,) = NARROW.draft(signature.geometry, config, H200).sources
+    assert ("EACH < 4 ? 1 : 4" in source.text) == (copies == 1)
+    checked(NARROW, signature, config, H200, emulating)
 
 
 @pytest.mark.parametrize("epilogue", [Epilogue(), Epilogue(bias=True, activation="relu")], ids=["plain", "relu"])

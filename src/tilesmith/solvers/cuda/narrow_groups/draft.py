@@ -88,13 +88,13 @@ def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
     types = {"Element": TYPES[f.source.dtype], "Out": TYPES[f.result.dtype]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE") + _taps(t)
     functions += resolved(template(_FOLDER, "window"), SHORT=t.short)
-    long = t.in_turns or (g.epilogue.residual and g.epilogue.activation in LONG and t.short)
+    long = t.short and g.epilogue.residual and g.epilogue.activation in LONG
     functions += resolved(template(_FOLDER, "results"), SHORT=long)
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     tile = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}n{v['products_n']}"
     if isinstance(t, NarrowExactTile):
         numbers["RESULTS_EACH"] = 8 * v["products_n"]
-    text = template(_FOLDER, "exact") if f.exact else resolved(template(_FOLDER, "kernel"), IN_TURNS=t.in_turns)
+    text = template(_FOLDER, "exact" if f.exact else "kernel")
     return unit(f"narrow{g.direction}", f.source.dtype, tile, t.target.arch, mma_prelude(), text, header)
 
 

@@ -137,29 +137,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       }
       bool nan = false;
       if (f > 0) __syncthreads(); // the last phase's results have left
-#if IN_TURNS
-      // The text has half of the results, to whose registers the others move.
-      const int rows_of_all = rows;
-#pragma unroll 1
-      for (int turn = 0; turn < 2; turn++) {
-        if (turn == 1) {
-          asm volatile(""); // a branch: selections would take place in every turn
-#pragma unroll
-          for (int i = 0; i < TILES_M / 2; i++)
-#pragma unroll
-            for (int j = 0; j < TILES_N * 4; j++) sums[i][j / 4][j % 4] = sums[i + TILES_M / 2][j / 4][j % 4];
-        }
-        const int rows = rows_of_all + turn * (TILES_M / 2) * 16;
-#pragma unroll
-        for (int i = 0; i < TILES_M / 2; i++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-#else
 #pragma unroll
       for (int i = 0; i < TILES_M; i++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-#endif
           const int m = rows + i * 16 + half * 8 + lane / 4;
 #pragma unroll
           for (int j = 0; j < TILES_N; j++) {
@@ -178,9 +159,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
             }
           }
         }
-#if IN_TURNS
-      }
-#endif
       bool any_nan = false;
       if (REPAIR) any_nan = __syncthreads_or(nan);
       else __syncthreads();

@@ -56,7 +56,8 @@ TS_MMA_DEVICE void leave(const Run &run, const unsigned char *memory, int block,
   constexpr int phase_h = PHASE / PHASES_W, phase_w = PHASE % PHASES_W;
   constexpr int VECTORS = ROW / VECTOR;
 #if SHORT
-#pragma unroll 2
+  constexpr int EACH = (TILE * VECTORS + THREADS - 1) / THREADS;
+#pragma unroll(EACH < 4 ? 1 : 4) // no thread would reach four copies
 #else
 #pragma unroll 4
 #endif

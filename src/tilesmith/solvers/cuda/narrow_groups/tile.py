@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, gcd, prod
 
-from tilesmith.codegen.cuda.activation import LONG, SHORT
+from tilesmith.codegen.cuda.activation import SHORT
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.dense import widest
@@ -14,7 +14,6 @@ from tilesmith.solvers.solver import Config, Configured, cached_property
 from tilesmith.targets.target import CudaTarget
 
 MAX_STEPS = 80
-_MANY_RESULTS = 32
 Taps = tuple[tuple[int, int], ...]  # (step from the window's corner, index in the filter)
 
 
@@ -158,19 +157,9 @@ class NarrowTile(Configured):
 
     @property
     def short(self) -> bool:
-        """Whether the text has fewer copies of its loads: with those of plain kernels, long results are 11 kB."""
+        """Whether the text has two copies of a window's load side by side: a plain kernel's four are 1.2 kB more."""
         epilogue = self.form.geometry.epilogue
         return not self.form.exact and epilogue.activation not in SHORT
-
-    @cached_property
-    def in_turns(self) -> bool:
-        """Whether the text has half of a thread's results alone: all of them, when they are long, are 14 kB.
-
-        A residual is added, and the activation applied, as results leave shared memory.
-        """
-        epilogue, results = self.form.geometry.epilogue, 4 * self.tiles_m * self.value["products_n"]
-        many = not self.form.exact and self.tiles_m % 2 == 0 and results >= _MANY_RESULTS
-        return many and epilogue.activation in LONG and not epilogue.residual
 
     @cached_property
     def rows(self) -> int:
