@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith import env
-from tilesmith.dispatch import untuned
 from tilesmith.dispatch.choice import DATABASE, NEAREST, PACKAGES, SPEC, Choice
 from tilesmith.dispatch.locations import named_databases, open_cache, strict_cache, target_of
 from tilesmith.dispatch.packages import installed_packages
@@ -51,6 +50,8 @@ def find_mode() -> str:
 
 def _choice_of(request: Request) -> Choice:
     """The choice, as an earlier process kept it if one did: then no solver is imported."""
+    from tilesmith.dispatch import untuned  # layers on a CPU are raced, and need no decision
+
     found = untuned.recall_decision(request)
     if found is None:
         from tilesmith.dispatch.resolve import explained
