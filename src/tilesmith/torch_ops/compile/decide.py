@@ -49,10 +49,14 @@ def find_mode() -> str:
 
 
 def _choice_of(request: Request) -> Choice:
-    """The choice, as an earlier process kept it if one did: then no solver is imported."""
-    from tilesmith.dispatch import untuned  # layers on a CPU are raced, and need no decision
+    """The databases' answer or the estimates' choice as an earlier process kept it: then no solver is imported."""
+    from tilesmith.dispatch import hits, untuned  # layers on a CPU are raced, and need no decision
+    from tilesmith.dispatch.answers import as_held
 
-    found = untuned.recall_decision(request)
+    found = None
+    if not (request.only or request.packages.state):
+        hit = hits.recall(request)
+        found = untuned.recall(as_held(replace(request, databases=request.layers))) if hit is None else hit.choice
     if found is None:
         from tilesmith.dispatch.resolve import explained
 
