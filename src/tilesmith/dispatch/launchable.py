@@ -371,8 +371,15 @@ def get_launchable(
             request = Request(signature, target, deciding, named, held, only, ordinal, external, packages)
             resolved = _packaged(request) or hits.recall(request)
             if resolved is None:
+                from tilesmith.dispatch import untuned
+
                 with one_call():
-                    resolved = _asked(request)
+                    resolved = untuned.recall_built(request)
+                    if resolved is None:
+                        from tilesmith.dispatch import resolve
+
+                        resolved = resolve.resolve(request)
+                        hits.keep(request, resolved, resolve.recorded_hit)
             place = None if cache is None else str(held.directory)
             options = Options(None if device is None else str(device), threads, wanted, place)
             asked.launch = _loaded(request, resolved, options)
@@ -409,19 +416,6 @@ def _packaged(request: Request) -> Resolved | None:
     from tilesmith.dispatch.packaged import recall
 
     return recall(request)
-
-
-def _asked(request: Request) -> Resolved:
-    """The answer of the databases, the estimates or a measurement."""
-    from tilesmith.dispatch import untuned
-
-    resolved = untuned.recall_built(request)
-    if resolved is None:
-        from tilesmith.dispatch import resolve
-
-        resolved = resolve.resolve(request)
-        hits.keep(request, resolved, resolve.recorded_hit)
-    return resolved
 
 
 def _tell_of_packages(packages: Packages) -> None:

@@ -20,7 +20,6 @@ from typing import Any
 
 from tilesmith import env
 from tilesmith.db.layers import Answer
-from tilesmith.dispatch import hits
 from tilesmith.dispatch.answers import Measured, answers_of, as_held, neighbours_of
 from tilesmith.dispatch.choice import NEIGHBOUR, PREDICTION, BuiltPlan, Choice, Considered, Resolved
 from tilesmith.dispatch.request import Request
@@ -40,16 +39,7 @@ def recall(request: Request) -> Choice | None:
 
     Its trace has the accepted candidates alone (``facts.with_predictions`` adds the others).
     """
-    found = _recalled(request)
-    return None if found is None else found[0]
-
-
-def recall_decision(request: Request) -> Choice | None:
-    """The choice that ``resolve.explained`` would make, if an earlier process has kept it or the databases' answer."""
-    if request.only or request.packages.state:
-        return None
-    hit = hits.recall(request)
-    return recall(as_held(replace(request, databases=request.layers))) if hit is None else hit.choice
+    return (_recalled(request) or (None,))[0]
 
 
 def recall_built(request: Request) -> Resolved | None:
@@ -57,7 +47,7 @@ def recall_built(request: Request) -> Resolved | None:
 
     No solver is asked: the current generator made the plan for this target, so its solver takes the problem.
     """
-    if request.only or request.packages.state or request.mode != "fast":
+    if request.packages.state or request.mode != "fast":
         return None
     request = as_held(replace(request, databases=request.layers))
     choice, revision = _recalled(request) or (None, None)

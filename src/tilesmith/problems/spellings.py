@@ -60,8 +60,8 @@ def other_spellings(signature: ConvSignature | GemmSignature) -> tuple[ConvSigna
     for names in dict.fromkeys(map(tuple, ([last] * 3, [default] * 3, earlier, following))):
         if all(follows(each, name) for each, name in zip(axes, names, strict=True)):
             changes = _changes(axes, names)
-            if all(_as_it_is(sig, name) == value for name, value in changes.items()):
-                continue
+            if all(getattr(sig, name) == value for name, value in changes.items()):
+                continue  # its own
             spelled = replace(sig, **changes).canonical  # type: ignore[arg-type]
             if spelled != sig and spelled not in found:
                 found.append(spelled)
@@ -80,14 +80,9 @@ def _changes(axes: list[Axes], names: tuple[str, ...]) -> dict[str, object]:
     """The fields of the signature whose tensors have these layouts."""
     changes: dict[str, object] = {}
     for tensor, each, name in zip(_TENSORS, axes, names, strict=True):
+        shape, strides = (tuple(max(1, each[letter][at]) for letter in name) for at in (0, 1))
         changes[f"{tensor}_layout"] = name
-        changes[f"{tensor}_strides"] = tuple(max(1, each[letter][1]) for letter in name)
+        changes[f"{tensor}_strides"] = None if strides == dense_strides(shape) else strides
         if tensor != "output":
-            changes[f"{tensor}_shape"] = tuple(each[letter][0] for letter in name)
+            changes[f"{tensor}_shape"] = shape
     return changes
-
-
-def _as_it_is(sig: ConvSignature, name: str) -> object:
-    """A field of the signature, with the strides of a dense tensor, which it leaves out."""
-    value = getattr(sig, name)
-    return dense_strides(getattr(sig, name.replace("strides", "shape"))) if value is None else value

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from tilesmith import env
-from tilesmith.dispatch import untuned
 from tilesmith.dispatch.choice import DATABASE, NEAREST, PACKAGES, SPEC, Choice
 from tilesmith.dispatch.locations import named_databases, open_cache, strict_cache, target_of
 from tilesmith.dispatch.packages import installed_packages
@@ -50,8 +49,14 @@ def find_mode() -> str:
 
 
 def _choice_of(request: Request) -> Choice:
-    """The choice, as an earlier process kept it if one did: then no solver is imported."""
-    found = untuned.recall_decision(request)
+    """The databases' answer or the estimates' choice as an earlier process kept it: then no solver is imported."""
+    from tilesmith.dispatch import hits, untuned  # layers on a CPU are raced, and need no decision
+    from tilesmith.dispatch.answers import as_held
+
+    found = None
+    if not (request.only or request.packages.state):
+        hit = hits.recall(request)
+        found = untuned.recall(as_held(replace(request, databases=request.layers))) if hit is None else hit.choice
     if found is None:
         from tilesmith.dispatch.resolve import explained
 
