@@ -24,7 +24,7 @@ import json, statistics, sys, time
 import torch
 torch.set_num_threads({threads})
 import tilesmith
-from tilesmith.dispatch import background
+from tilesmith.dispatch.background import jobs as background
 mode, busy, device = {mode!r}, {busy!r}, {device!r}
 layout = torch.channels_last
 xs = [torch.randn(1, 64, 20 + 3 * i, 40, device=device).to(memory_format=layout) for i in range(12)]

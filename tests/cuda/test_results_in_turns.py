@@ -148,7 +148,7 @@ def test_short_results_stand_side_by_side(epilogue):
         config = Config(tuple((PLAIN | ROWS).items()))
         assert solver.tile(signature.geometry, config, FEW).turns == 1
         (source,) = solver.draft(signature.geometry, config, FEW).sources
-        assert not re.search("IN_TURNS|TURNS|PART_N", source.text)
+        assert not re.search(r"\b(IN_TURNS|TURNS|PART_N)\b", source.text)
 
 
 def test_lines_of_one_version():

@@ -14,7 +14,8 @@ import tilesmith
 from tilesmith import ConvSignature, GemmSignature, env, get_launchable
 from tilesmith.cli.main import run
 from tilesmith.db.records import Record
-from tilesmith.dispatch import background, eager, kept_calls
+from tilesmith.dispatch import eager, kept_calls
+from tilesmith.dispatch.background import jobs as background
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.detect import host_target
@@ -204,7 +205,7 @@ def run_program(text: str, limit_s: float = 120.0) -> str:
 
 BEGIN = """
 import os, sys, time, tilesmith
-from tilesmith.dispatch import background
+from tilesmith.dispatch.background import jobs as background
 launch = tilesmith.get_launchable(tilesmith.GemmSignature(24, 40, 32), mode="background", threads=1)
 """
 

@@ -62,7 +62,7 @@ def test_the_c_program(tmp_path):
         f"{body}  ts_package_close(package);\n  return 0;\n}}\n"
     )
     names = ("decode", "ed25519", "inflate", "lzma", "package", "sha256", "sha512", "signature", "image", "pool", "run",
-             "wait", "cuda", "cuda_run")  # fmt: skip
+             "wait", "cuda", "cuda_run", "error")  # fmt: skip
     flags = ["-std=c11", "-D_DEFAULT_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}"]
     sources = [str(CSRC / f"ts_{name}.c") for name in names]
     subprocess.run(

@@ -392,7 +392,7 @@ def _measure_later(request: Request, untuned: Resolved, launch: Launchable, opti
     """Have the problem measured in the background, and then replace the untuned kernel."""
     if untuned.choice.basis in (DATABASE, SPEC, *PACKAGES):  # a hit imports nothing
         return
-    from tilesmith.dispatch.background import Job, can_measure, measure_later
+    from tilesmith.dispatch.background.jobs import Job, can_measure, measure_later
 
     def replace_kernel(measured: Resolved) -> None:
         now, before = measured.choice, untuned.choice

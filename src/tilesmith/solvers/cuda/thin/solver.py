@@ -32,7 +32,7 @@ class MmaThinSolver(Listed[ThinForm, ThinTile]):
     """Results of up to 128 columns from sums of up to 256; and sums over rows of up to 128 x 128 results."""
 
     name = "mma_thin"
-    revision = 3
+    revision = 2
     features = USUAL | ACTIVATED | {"gemm", "bias", "alpha"}
     axes = AXES
     op = GemmGeometry

@@ -1,6 +1,6 @@
 """Mode ``background``: the first calls run the untuned choice, while another process measures what ``hybrid`` would.
 
-A thread of this process hands one problem at a time to ``dispatch.background_process``, waits, and then replaces the
+A thread of this process hands one problem at a time to ``dispatch.background.process``, waits, and then replaces the
 untuned choice. Another process measures, so nothing holds this one's interpreter, a kernel that crashes costs nothing
 here, and no call to a device is made during a capture.
 
@@ -218,7 +218,7 @@ class _Process:
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tilesmith.dispatch.background_process"],
+            [sys.executable, "-m", "tilesmith.dispatch.background.process"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
             env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
         )  # fmt: skip
