@@ -93,8 +93,8 @@ def _public(name: str) -> Any:
         raise ImportError(f"tilesmith.{name} needs PyTorch; install it: pip install torch") from None
     finally:
         if collects:
-            # NOTE: the next allocation would set off a collection of all that the imports have made (measured: 9 of 390
-            # ms, and the hit after it took 1.1 times as long). Frozen and thawed, it counts as old at once.
+            # NOTE: the next allocation would set off a collection of all that the imports have made, and the hit
+            # that follows would find cold caches. Frozen and thawed, it counts as old at once.
             if not gc.get_freeze_count():  # else the program has frozen objects, which stay so
                 gc.freeze()
                 gc.unfreeze()

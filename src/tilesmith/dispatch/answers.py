@@ -1,4 +1,4 @@
-"""What databases and packages hold of a problem and its neighbours. No solver is imported."""
+"""Looks up the records of a problem and its neighbours in databases and packages. No solver is imported."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ MENDED = f" mends {len(MENDS)}"  # ends the provenance of plans that are made to
 
 
 def why_withdrawn(solver: str, problem: str, config: str, provenance: str) -> str:
-    """What is wrong with the kernels of a plan; empty if nothing is known."""
+    """Says why a plan's kernels compute wrong numbers; empty if nothing is known."""
     held = _MENDS.search(provenance)
     for mend in MENDS[int(held[1]) if held else 0 :]:
         if mend.is_of(solver, problem, config):
