@@ -23,6 +23,13 @@ X = torch.ones(2, 3)
 TARGET = host_target(1)
 
 
+@pytest.fixture(autouse=True)
+def cache(home, monkeypatch, tmp_path):
+    """A cache of its own: the shared one has times that another worker measured a moment ago."""
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
+    tilesmith.forget()
+
+
 @pytest.fixture
 def held(monkeypatch):
     """The races that are run; each lasts until ``held.go`` is set."""
