@@ -121,11 +121,11 @@ class TilesmithPass(CustomGraphPass):  # type: ignore[misc]
                 if self.options.tune_seconds and not pinned:
                     tune_graph(graph, device, self.options.tune_seconds, frozen)
                 decide = Decider(device, self.options.ours, pinned, packed=frozen)
-                rewriter = Rewriter(graph, decide, frozen)
+                mode = find_mode()
+                rewriter = Rewriter(graph, decide, frozen, lambda each: prepare_kernels((each,), device, mode))
                 rewriter.run()
                 self.lines += rewriter.lines
                 keep(self.name, Kept(self.mark, tuple(self.lines)))
-            prepare_kernels(signatures_of(rewriter.lines), device, find_mode())
         write_out(graph)
         graph.lint()
 

@@ -5,6 +5,7 @@ It runs on the graph of the forward and the backward pass together (or of the in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from operator import getitem
 from typing import Any
@@ -33,10 +34,13 @@ class Rewriter:
     Args:
         decide: Which problems are ours.
         frozen: True if the filters are constants of the compiled graph.
+        begin: Called with each problem that is ours, so that its kernel is compiled while the next ones are decided.
     """
 
-    def __init__(self, graph: Graph, decide: Decider, frozen: bool) -> None:
-        self.graph, self.decide, self.frozen = graph, decide, frozen
+    def __init__(
+        self, graph: Graph, decide: Decider, frozen: bool, begin: Callable[[Signature], object] = lambda each: None
+    ) -> None:
+        self.graph, self.decide, self.frozen, self.begin = graph, decide, frozen, begin
         self.mode = fake_mode_of(graph)
         self.layouts = Layouts(graph, self.mode)
         self.lines: list[Line] = []
@@ -159,6 +163,8 @@ class Rewriter:
     def _say(self, name: str, decision: Decision, fused: tuple[str, ...]) -> None:
         signature = decision.signature
         key = signature.key() if signature is not None else ""
+        if decision.ours and signature is not None:
+            self.begin(signature)
         self.lines.append(
             Line(name, key, decision.ours, decision.reason, decision.solver, decision.time_us, fused)
         )  # fmt: skip

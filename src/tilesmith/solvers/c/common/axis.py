@@ -36,7 +36,11 @@ class AxisPhase:
 
     def inside(self, u0: int, width: int) -> bool:
         """Whether everything that these results read lies in the input."""
-        return all(0 <= u0 * self.in_step + p < self.in_size for p in self.positions(width))
+        if not self.taps:
+            return True
+        offsets = [tap.offset for tap in self.taps]
+        last = (u0 + width - 1) * self.in_step + max(offsets)
+        return u0 * self.in_step + min(offsets) >= 0 and last < self.in_size
 
 
 def axis_phases(problem: ConvGeometry, axis: int) -> tuple[AxisPhase, ...]:

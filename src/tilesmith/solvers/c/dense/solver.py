@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
+from math import inf
 
 from tilesmith.plan.records import Draft, Integer, Memset
 from tilesmith.problems.features import GEMM, USUAL, WINDOW
@@ -135,21 +137,21 @@ def _space(form: DenseForm, target: CpuTarget) -> SearchSpace:
         "item_columns": tuple(cols), "block_c": tuple(blocks), "strip_pad": (0, pad), "pack": tuple(packs),
     }  # fmt: skip
 
-    def allowed(config: Config) -> bool:
-        value = dict(config.values)
-        tall, wide, nv = value["tile_h"], value["tile_w"], value["vectors"]
-        if tall * wide * nv > _accumulators(target, nv) or tall > value["item_rows"]:
-            return False
-        if 0 < value["item_columns"] < wide or (value["pack"] != STRIP and value["strip_pad"]):
-            return False
-        if value["groups_outer"] and value["channel_groups"] == 1:
-            return False
-        t = DenseTile(form, config, target)
-        if value["channel_groups"] > t.blocks or (value["unroll"] > 1 and t.unroll != value["unroll"]):
-            return False
-        return not (tall > 1 and t.one_line) and t.strip_bytes <= _MAX_STRIP
+    return SearchSpace(axes, lambda config: _is_allowed(DenseTile(form, config, target)))
 
-    return SearchSpace(axes, allowed)
+
+def _is_allowed(t: DenseTile) -> bool:
+    value, nv = t.value, t.value["vectors"]
+    tall, wide = value["tile_h"], value["tile_w"]
+    if tall * wide * nv > _accumulators(t.target, nv) or tall > value["item_rows"]:
+        return False
+    if 0 < value["item_columns"] < wide or (value["pack"] != STRIP and value["strip_pad"]):
+        return False
+    if value["groups_outer"] and value["channel_groups"] == 1:
+        return False
+    if value["channel_groups"] > t.blocks or (value["unroll"] > 1 and t.unroll != value["unroll"]):
+        return False
+    return not (tall > 1 and t.one_line) and t.strip_bytes <= _MAX_STRIP
 
 
 def _accumulators(target: CpuTarget, nv: int) -> int:
@@ -171,13 +173,20 @@ def _block_fits(form: DenseForm, cb: int) -> bool:
 
 def _default(form: DenseForm, target: CpuTarget) -> Config:
     """The cost model's choice: a few tiles, and from the best of them axis by axis."""
-    space = _space(form, target)
+    space, fit = _space(form, target), cpu_fit_of(target).dense
+
+    @cache
+    def cost(config: Config) -> float:
+        """Infinite for what the space does not have; all values are those of its axes."""
+        tile = DenseTile(form, config, target)
+        return predicted_seconds(tile, fit) if _is_allowed(tile) else inf
+
     tiles: list[Config] = []
     for rows, cols in ((8, 448), (2, 112), (1, 28)):  # shorter strips where long ones are too many bytes
         tiles = tiles or [c for c in _tiles(form, target, space, rows, cols) if space.contains(c)]
     tiles = tiles or [_shortest(space)]
-    starts = sorted(tiles, key=lambda c: _cost(form, c, target))[:4]
-    return min((_descend(form, c, target, space) for c in starts), key=lambda c: _cost(form, c, target))
+    starts = sorted(tiles, key=cost)[:4]
+    return min((_descend(c, space, cost) for c in starts), key=cost)
 
 
 def _shortest(space: SearchSpace) -> Config:
@@ -187,7 +196,7 @@ def _shortest(space: SearchSpace) -> Config:
     return Config(tuple(least.items()))
 
 
-def _descend(form: DenseForm, best: Config, target: CpuTarget, space: SearchSpace) -> Config:
+def _descend(best: Config, space: SearchSpace, cost: Callable[[Config], float]) -> Config:
     """Improve ``best`` along one axis (or two that go together) after the other."""
     together = (
         "item_rows", "item_columns", "pack strip_pad", "unroll", "prefetch", "channel_groups groups_outer", "block_c",
@@ -195,13 +204,9 @@ def _descend(form: DenseForm, best: Config, target: CpuTarget, space: SearchSpac
     )  # fmt: skip
     for names in map(str.split, together):
         values = itertools.product(*(space.axes[name] for name in names))
-        points = [best, *(best.replace(**dict(zip(names, point, strict=True))) for point in values)]
-        best = min((c for c in points if space.contains(c)), key=lambda c: _cost(form, c, target))
+        points = (best.replace(**dict(zip(names, point, strict=True))) for point in values)
+        best = min((best, *points), key=cost)
     return best
-
-
-def _cost(form: DenseForm, config: Config, target: CpuTarget) -> float:
-    return predicted_seconds(DenseTile(form, config, target), cpu_fit_of(target).dense)
 
 
 def _tiles(form: DenseForm, target: CpuTarget, space: SearchSpace, rows: int, cols: int) -> Iterator[Config]:

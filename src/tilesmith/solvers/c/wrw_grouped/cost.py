@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 def predicted_seconds(t: WrwGroupedTile, fit: WrwFit) -> float:
     """Estimated seconds of ``run`` on ``t.target.cores`` threads."""
     pr, m, target = t.problem, t.lanes, t.target
-    row = 0.0
+    row, tiles = 0.0, column_tiles(t.width, t.cols)
     for cells in t.passes:
-        for columns in column_tiles(t.width, t.cols):
+        for columns in tiles:
             row += columns.repeat * _tile_cycles(t, cells, columns, fit)
         row += 30 + 2 * len(cells)
     compute = t.rows * m.blocks * row
