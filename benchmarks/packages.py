@@ -152,7 +152,7 @@ def builds(entries: int, target: str, jobs: int | None) -> int:
     """Build a package of the layers in many batches, with an empty cache and with a warm one."""
     commands: list[str] = []
     problems = batch = 0
-    while problems < 0.9 * entries:  # the kernels are entries, too
+    while problems < entries:
         batch += 1
         new = [f"convbfp16 {layer.replace('-n 16', f'-n {batch}')}{_LAYOUTS}" for layer in LAYERS]
         problems += sum(len(parse_problem(command).signatures) for command in new)

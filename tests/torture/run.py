@@ -1,6 +1,6 @@
 """``make torture``: everything that the store must bear, at full length, and the figures in a file.
 
-python tests/torture/run.py [--short] [--json FILE] [--only NAME ...]
+python tests/torture/run.py [--short] [--json FILE] [--only NAME]...
 """
 
 from __future__ import annotations
