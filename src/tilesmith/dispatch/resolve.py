@@ -279,13 +279,16 @@ def _tell_of_nearest(choice: Choice, target: Target) -> None:
 
 
 def _measure(request: Request, strategy: str, first: Sequence[tuple[str, str]] = ()) -> None:
+    from tilesmith.tune.process import workers_of_process
     from tilesmith.tune.session import tune
 
+    # One that waits for the next call would hold a GPU's memory, which belongs to the program.
+    workers = workers_of_process() if request.target.family == "cpu" else None
     # Two searches at a time would measure each other. One that waited may find its answer recorded, and takes it over.
     with _measuring:
         tune(
             request.signature, request.target, database=request.layers.writable, cache=request.cache,
-            strategy=strategy, device=request.device, external=request.external, first=first,
+            strategy=strategy, device=request.device, external=request.external, first=first, workers=workers,
         )  # fmt: skip
 
 

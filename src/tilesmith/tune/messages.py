@@ -79,7 +79,9 @@ class Unload(msgspec.Struct, frozen=True, tag=True):
 
 
 class Reset(msgspec.Struct, frozen=True, tag=True):
-    """Forget the problem and wait for the next ``Setup``. It has no reply."""
+    """Forget the problem and wait for the next request, at most ``idle_s`` seconds (0: for ever). It has no reply."""
+
+    idle_s: int = 0
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):

@@ -2,7 +2,8 @@
 
 A fresh worker loads NumPy and the driver and makes a CUDA context, and PyTorch where that takes part: seconds that a
 search of seconds does not have. ``Workers`` keeps one for each device while a command goes through its problems, and
-a search counts its seconds from when its worker is up.
+a search counts its seconds from when its worker is up. ``workers_of_process`` are for calls that come one by one; they
+end when nothing comes for a while.
 ``verify_apart`` checks one plan in such a process, which may die of it.
 """
 
@@ -49,6 +50,7 @@ from tilesmith.tune.messages import (
 PATIENCE_S = 10.0
 _CPU: Final = -1
 _LEAST_S: Final = 120.0  # for all checks of a small problem on a busy machine
+_IDLE_S: Final = 60  # that a worker waits for the next call of this process
 _RUNS: Final = 60  # of the slowest kernel that is one (0.1 GFLOP/s), and the oracles
 
 
@@ -68,6 +70,8 @@ class WorkerProcess:
         self.report = CrashReport(folder / "report")
         self._buffer = bytearray()
         self._up: float | None = None
+        #: What it was started with; a worker kept for the next problem must have been started with the same.
+        self.environment = dict(os.environ)
         package = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
         self._process = _starter(os.getpid()).submit(_start, folder / "report", path).result()
@@ -166,12 +170,13 @@ def _starter(process: int) -> ThreadPoolExecutor:
 class Workers:
     """A context manager: inside, searches that are given it find the worker of the last problem on their device.
 
-    ``most`` are kept idle for each device; safe to call from several threads.
+    ``most`` are kept idle for each device, for ``idle_s`` seconds (0: until ``close``); safe to call from several
+    threads.
     """
 
-    def __init__(self, most: int = 1) -> None:
-        self._most = most
-        self._idle: dict[int, list[WorkerProcess]] = {}
+    def __init__(self, most: int = 1, idle_s: int = 0) -> None:
+        self._most, self._idle_s = most, idle_s
+        self._idle: dict[int, list[tuple[WorkerProcess, float]]] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> Workers:
@@ -186,7 +191,7 @@ class Workers:
         """End all that are idle."""
         with self._lock:
             idle, self._idle = self._idle, {}
-        for worker in (worker for workers in idle.values() for worker in workers):
+        for worker, _ in (held for workers in idle.values() for held in workers):
             worker.kill()
 
     def take(self, device: int) -> WorkerProcess:
@@ -194,10 +199,12 @@ class Workers:
         while True:
             with self._lock:
                 idle = self._idle.get(device)
-                held = idle.pop() if idle else None
+                held, since = idle.pop() if idle else (None, 0.0)
             if held is None:
                 return WorkerProcess(device)
-            if held.alive:
+            # One whose time is nearly over might end with the request.
+            late = self._idle_s > 0 and time.monotonic() - since > 0.8 * self._idle_s
+            if held.alive and not late and held.environment == dict(os.environ):
                 return held
             held.kill()
 
@@ -212,7 +219,7 @@ class Workers:
     def give(self, device: int, worker: WorkerProcess) -> None:
         """Keep a worker that owes no reply; it forgets its problem."""
         try:
-            worker.send(Reset())
+            worker.send(Reset(self._idle_s))
         except WorkerDiedError:
             worker.kill()
             return
@@ -221,8 +228,8 @@ class Workers:
     def _keep(self, device: int, worker: WorkerProcess) -> None:
         with self._lock:
             idle = self._idle.setdefault(device, [])
-            idle.append(worker)
-            before = idle.pop(0) if len(idle) > self._most else None
+            idle.append((worker, time.monotonic()))
+            before = idle.pop(0)[0] if len(idle) > self._most else None
         if before is not None:
             before.kill()
 
@@ -243,7 +250,7 @@ def verify_apart(
         request = Verify(
             signature.key(), seed, plan, tuple(map(str, artifacts)), str(path) if truth is not None else "", specials
         )
-        workers = _workers()
+        workers = workers_of_process()
         worker = workers.take(_CPU)
         try:
             worker.send(request)
@@ -261,9 +268,14 @@ def verify_apart(
     return Accuracy(reply.ok, reply.error, reply.bound, reply.worst_index, reply.message)
 
 
+def workers_of_process() -> Workers:
+    """Those for calls that come one by one: one for each core at most, so that several threads find one each."""
+    return _workers_of(os.getpid())
+
+
 @lru_cache(maxsize=1)
-def _workers() -> Workers:
-    """Those of this process: one for each core at most, so that several threads find one each."""
-    found = Workers(usable_cores())
+def _workers_of(process: int) -> Workers:
+    """Of this process (its number): a fork's child must not speak to its parent's."""
+    found = Workers(usable_cores(), _IDLE_S)
     atexit.register(found.close)
     return found

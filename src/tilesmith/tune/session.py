@@ -109,7 +109,7 @@ def tune(
     ordinal of the CUDA device that measures, for a target of that family. ``external`` lets PyTorch's own kernels race
     in the playoff (default: where PyTorch is loaded and TILESMITH_EXTERNAL lets them); the worker loads PyTorch then.
     ``first`` are solvers with configs to begin with, such as the best ones of a like machine; those that do not exist
-    here are passed over. ``workers`` keeps a device's measuring process for the next search.
+    here are passed over. ``workers`` keeps the measuring process for the next search.
     ``max_seconds`` is a hard limit: the search ends within a fifth or two seconds more, the larger of the two. It
     counts from ``started`` (of ``time.monotonic``; default: now), on a device from when the measuring process is up if
     that is later. The strategy ``defaults``, which a call waits for because nothing is known, only aims at it, unless
@@ -145,8 +145,7 @@ def tune(
             clock = search.clock
             units = UnitBuilder(folder, target, job.compiler, search.compilers, cache, clock, search.slow_s)
             held.callback(units.close)
-            kept = workers if search.streams else None
-            runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, kept, clock)
+            runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, workers, clock)
             measurer = Measurer(job, held.enter_context(runner), search.log, budget.external_s)
             try:
                 ended = search.run(measurer, units)

@@ -145,6 +145,7 @@ def main() -> None:
 def serve(requests: BinaryIO, replies: Any, report: CrashReport) -> None:
     bench: Bench | DeviceWorker | None = None
     while (request := read_request(requests)) is not None:
+        signal.alarm(0)
         reply: Reply | None = None
         try:
             if isinstance(request, Setup | Reset):
@@ -153,6 +154,7 @@ def serve(requests: BinaryIO, replies: Any, report: CrashReport) -> None:
                 bench = None
                 gc.collect()
             if isinstance(request, Reset):
+                signal.alarm(request.idle_s)  # nobody catches it: the process ends
                 continue
             if isinstance(request, Prepare):
                 with contextlib.suppress(Exception):  # the next problem meets what is wrong, and says so
