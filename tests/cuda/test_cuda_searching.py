@@ -5,6 +5,7 @@ The process is a stand-in that finds every kernel right; the rest is the search 
 
 from __future__ import annotations
 
+import os
 import time
 import zlib
 from typing import ClassVar
@@ -42,6 +43,7 @@ class StandInWorker:
     def __init__(self, device):
         self.made.append(self)
         self.report, self.alive, self.dead = CrashReport(), True, False
+        self.environment = dict(os.environ)
         self.seen, self.replies = [Prepare(device)], []
 
     def await_up(self, limit_s):
