@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, cast
 
 from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 _REMEMBERED = 8192  # problems of each method, which up to four solvers share
 
 if TYPE_CHECKING:
-    cached_property = functools.cached_property
+    cached_property = steady = functools.cached_property
 else:
 
     class cached_property(functools.cached_property):
@@ -32,6 +32,19 @@ else:
             if instance is None:
                 return self
             value = instance.__dict__[self.attrname] = self.func(instance)
+            return value
+
+    class steady(cached_property):
+        """A value of a tile (``Configured``) that depends on none of the axes in its class's ``varied``.
+
+        Tiles that ``changed`` makes of one another share it: the first that is asked computes it.
+        """
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            own = instance.__dict__
+            value = own[self.attrname] = instance._shared[self.attrname] = self.func(instance)
             return value
 
 
@@ -143,14 +156,37 @@ class Plain(Unranked):
         return Config(())
 
 
+@lru_cache(maxsize=64)
+def _fields_of(record: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(record))
+
+
 class Configured:
-    """A base for tiles: ``value`` has the values of the config by the names of its axes."""
+    """A base for tiles, which are dataclasses: ``value`` has the values of the config by the names of its axes.
+
+    Tiles whose configs differ in ``varied`` axes alone are ``changed`` from one another.
+    """
 
     config: Config
+    varied: ClassVar[frozenset[str]] = frozenset()
 
     @cached_property
     def value(self) -> dict[str, int]:
         return dict(self.config.values)
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        """The fields but for the config, and the ``steady`` values that are known."""
+        return {name: self.__dict__[name] for name in _fields_of(type(self)) if name != "config"}
+
+    def changed(self, **values: int) -> Self:
+        """The tile of a config with other values of ``varied`` axes; ``KeyError`` for another axis."""
+        if not values.keys() <= self.varied:
+            raise KeyError(", ".join(sorted(values.keys() - self.varied)))
+        tile = object.__new__(type(self))
+        value = self.value | values
+        tile.__dict__.update(self._shared, config=Config(tuple(value.items())), value=value, _shared=self._shared)
+        return tile
 
 
 def refusal(named: frozenset[str], features: frozenset[str]) -> Rejected | None:

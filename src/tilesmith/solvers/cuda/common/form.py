@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import prod
 
 from tilesmith.plan.records import Pointer
 from tilesmith.problems.dtypes import acc_dtype, dtype
@@ -169,6 +170,15 @@ class Sm90Form:
         nbytes = self.nbytes
         moved = nbytes * (self.rows + self.cols) * self.reduced + max(nbytes, 2) * self.rows * self.cols
         return 2 * self.products / (self.layers * moved)
+
+    @cached_property
+    def moved_bytes(self) -> int:
+        """Of reading and writing each element once."""
+        out = self.layers * self.rows * self.cols
+        if self.kind == "wrw":
+            out = self.groups * self.rows * len(self.taps.offset) * self.channels
+        read = (prod(self.a.dims) + prod(self.b.dims)) * self.nbytes
+        return read + out * self.out_nbytes * (1 + (self.residual is not None) + (self.beta != 0.0))
 
     @property
     def products(self) -> int:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from tilesmith.solvers.cuda.common.dense import DenseForm
-from tilesmith.solvers.solver import Config, Configured, cached_property
+from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 MAX_BOX = 256  # elements of an axis that a tensor map can load
@@ -59,7 +59,7 @@ class WarpgroupTile(Configured):
     config: Config
     target: CudaTarget
 
-    @cached_property
+    @steady
     def warpgroups(self) -> int:
         return self.value["warpgroups"]
 
@@ -67,7 +67,7 @@ class WarpgroupTile(Configured):
     def threads(self) -> int:
         return (self.warpgroups + 1) * 128
 
-    @property
+    @steady
     def pingpong(self) -> bool:
         """Whether each warpgroup has a tile of its own."""
         return bool(self.value["pingpong"])

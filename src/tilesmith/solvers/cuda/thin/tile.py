@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.thin.form import ThinForm
@@ -14,6 +15,27 @@ _MAX_HELD = 64  # registers of the filter that a thread may hold
 _MAX_SUMS = 128  # registers of a thread's sums of weights
 # Of the turns of shared memory, what runs may take. An H100 was faster with 0.31 to 0.91 of them, slower with 0.95 up.
 _WORTH = 0.93
+
+
+@lru_cache(maxsize=256)
+def _parts(first: int, second: int) -> tuple[int, int]:
+    m, n = -(-first // 16), -(-second // 8)
+    for count in (1, 2, 4, 8, 16):
+        found = [
+            (-(-m // a) * 2 + -(-n // (count // a)), a, count // a)
+            for a in (1, 2, 4, 8)
+            if count % a == 0 and -(-m // a) * -(-n // (count // a)) * 4 <= _MAX_SUMS
+        ]
+        if found:
+            return min(found)[1:]
+    raise ValueError(f"{first} x {second} results are too many")
+
+
+@lru_cache(maxsize=256)
+def _reading(widths: tuple[int, int], tile: tuple[int, int], team: int) -> Reading:
+    """By runs where that takes clearly fewer turns."""
+    singly, runs = (Reading(widths, tile, team, way) for way in (False, True))
+    return runs if runs.turns <= _WORTH * singly.turns else singly
 
 
 @dataclass(frozen=True)
@@ -83,16 +105,7 @@ class ThinTile(Configured):
     @cached_property
     def parts(self) -> tuple[int, int]:
         """Parts of the result in rows and columns: one, or one for each of a block's warps."""
-        m, n = -(-self.form.first // 16), -(-self.form.second // 8)
-        for count in (1, 2, 4, 8, 16):
-            found = [
-                (-(-m // a) * 2 + -(-n // (count // a)), a, count // a)
-                for a in (1, 2, 4, 8)
-                if count % a == 0 and -(-m // a) * -(-n // (count // a)) * 4 <= _MAX_SUMS
-            ]
-            if found:
-                return min(found)[1:]
-        raise ValueError(f"{self.form.first} x {self.form.second} results are too many")
+        return _parts(self.form.first, self.form.second)
 
     @property
     def team(self) -> int:
@@ -110,10 +123,7 @@ class ThinTile(Configured):
 
     @cached_property
     def reading(self) -> Reading:
-        """By runs where that takes clearly fewer turns."""
-        widths = (self.form.first, self.form.second)
-        singly, runs = (Reading(widths, self.tile, self.team, way) for way in (False, True))
-        return runs if runs.turns <= _WORTH * singly.turns else singly
+        return _reading((self.form.first, self.form.second), self.tile, self.team)
 
     # --- both ---
 
