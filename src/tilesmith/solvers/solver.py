@@ -15,10 +15,13 @@ from tilesmith.solvers import reasons
 Geometry = ConvGeometry | GemmGeometry
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
+Fit = TypeVar("Fit")
+TileOf = TypeVar("TileOf", bound="Configured")
 _REMEMBERED = 8192  # problems of each method, which up to four solvers share
 
 if TYPE_CHECKING:
-    cached_property = steady = functools.cached_property
+    cached_property = functools.cached_property
+    steady = functools.cached_property
 else:
 
     class cached_property(functools.cached_property):
@@ -177,7 +180,12 @@ class Configured:
     @cached_property
     def _shared(self) -> dict[str, Any]:
         """The fields but for the config, and the ``steady`` values that are known."""
-        return {name: self.__dict__[name] for name in _fields_of(type(self)) if name != "config"}
+        return {name: self.__dict__[name] for name in _fields_of(cast(Any, type(self))) if name != "config"}
+
+    @steady
+    def parts_of_cost(self) -> dict[Any, tuple[Any, Any]]:
+        """What ``steady_part`` keeps: constants, and the part that was computed with them."""
+        return {}
 
     def changed(self, **values: int) -> Self:
         """The tile of a config with other values of ``varied`` axes; ``KeyError`` for another axis."""
@@ -187,6 +195,22 @@ class Configured:
         value = self.value | values
         tile.__dict__.update(self._shared, config=Config(tuple(value.items())), value=value, _shared=self._shared)
         return tile
+
+
+def steady_part(part: Callable[[TileOf, Fit, int], Answer]) -> Callable[[TileOf, Fit, int], Answer]:
+    """A part of a tile's cost that depends on no ``varied`` axis but by way of its number.
+
+    Tiles that are ``changed`` from one another share it, as they share ``steady`` values, for the same constants.
+    """
+
+    def answer(tile: TileOf, fit: Fit, number: int) -> Answer:
+        known, key = tile.parts_of_cost, (part, number)
+        found = known.get(key)
+        if found is None or found[0] is not fit:
+            found = known[key] = fit, part(tile, fit, number)
+        return cast(Answer, found[1])
+
+    return answer
 
 
 def refusal(named: frozenset[str], features: frozenset[str]) -> Rejected | None:

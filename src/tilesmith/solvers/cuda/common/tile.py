@@ -40,15 +40,15 @@ class BlockTile(Configured):
     config: Config
     target: CudaTarget
 
-    @property
+    @steady
     def block_m(self) -> int:
         return self.value["block_m"]
 
-    @property
+    @steady
     def block_n(self) -> int:
         return self.value["block_n"]
 
-    @property
+    @steady
     def block_k(self) -> int:
         return self.value["block_k"]
 
@@ -63,7 +63,7 @@ class WarpgroupTile(Configured):
     def warpgroups(self) -> int:
         return self.value["warpgroups"]
 
-    @property
+    @steady
     def threads(self) -> int:
         return (self.warpgroups + 1) * 128
 
@@ -72,7 +72,7 @@ class WarpgroupTile(Configured):
         """Whether each warpgroup has a tile of its own."""
         return bool(self.value["pingpong"])
 
-    @property
+    @steady
     def block_k(self) -> int:
         return self.value["block_k"]
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.thin.form import ThinForm
 from tilesmith.solvers.cuda.thin.reading import Reading, padding
-from tilesmith.solvers.solver import Config, Configured, cached_property
+from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 _MAX_HELD = 64  # registers of the filter that a thread may hold
@@ -45,6 +45,7 @@ class ThinTile(Configured):
     form: ThinForm
     config: Config
     target: CudaTarget
+    varied = frozenset(("blocks_per_sm",))
 
     @property
     def weights(self) -> bool:
@@ -67,7 +68,7 @@ class ThinTile(Configured):
     def threads(self) -> int:
         return self.warps * 32
 
-    @cached_property
+    @steady
     def pads(self) -> tuple[int, int]:
         """Elements between rows in shared memory."""
         form = self.form
@@ -76,7 +77,7 @@ class ThinTile(Configured):
         size = dtype(form.out_dtype).nbytes
         return padding(form.first, 2, 32), padding(form.second, size, 8 * size)
 
-    @cached_property
+    @steady
     def widths(self) -> tuple[int, int]:
         """Bytes of a slab's rows of ``first`` and of ``second``."""
         form = self.form
@@ -84,13 +85,13 @@ class ThinTile(Configured):
         first, second = (form.first + self.pads[0]) * 2, (form.second + self.pads[1]) * size
         return -(-self.slab * first // 16) * 16, -(-self.slab * second // 16) * 16
 
-    @cached_property
+    @steady
     def stage_bytes(self) -> int:
         return sum(self.widths) if self.weights else self.widths[0]
 
     # --- rows ---
 
-    @cached_property
+    @steady
     def products(self) -> tuple[int, int]:
         """Products of 16 along k, and of 8 columns, of a row."""
         return -(-self.form.first // 16), -(-self.form.second // 8)
@@ -102,7 +103,7 @@ class ThinTile(Configured):
 
     # --- weights ---
 
-    @cached_property
+    @steady
     def parts(self) -> tuple[int, int]:
         """Parts of the result in rows and columns: one, or one for each of a block's warps."""
         return _parts(self.form.first, self.form.second)
@@ -112,16 +113,16 @@ class ThinTile(Configured):
         """Warps that share a slab."""
         return self.parts[0] * self.parts[1]
 
-    @cached_property
+    @steady
     def tile(self) -> tuple[int, int]:
         """Products of 16 rows, and of 8 columns, of a warp."""
         return -(-self.form.first // (16 * self.parts[0])), -(-self.form.second // (8 * self.parts[1]))
 
-    @cached_property
+    @steady
     def sums(self) -> int:
         return self.tile[0] * self.tile[1] * 4
 
-    @cached_property
+    @steady
     def reading(self) -> Reading:
         return _reading((self.form.first, self.form.second), self.tile, self.team)
 
@@ -141,7 +142,7 @@ class ThinTile(Configured):
     def partial_bytes(self) -> int:
         return self.blocks * self.team * self.sums * 128 if self.weights else 0
 
-    @cached_property
+    @steady
     def shared_bytes(self) -> int:
         ring = self.rings * self.stages * self.stage_bytes
         if self.weights:  # reads go beyond a row, as far as whole products do
@@ -152,7 +153,7 @@ class ThinTile(Configured):
         filter_, biases = tiles * 16 * pitch, -(-tiles * 32 // 128) * 128
         return filter_ + biases + ring + 128 + self.warps * self.widths[1]
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         parts = self.slab // 16

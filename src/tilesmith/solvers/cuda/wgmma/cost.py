@@ -155,7 +155,11 @@ def _torn_bytes(t: Sm90Tile, fit: TileFit) -> float:
         return 0
     tiles_n = t.tiles_n * t.cast_n
     edges = min(tiles_n, 9) - 1
-    return _torn(edges, t.block_n * t.form.out_nbytes, fit.torn_sector, fit.torn_line) * max(tiles_n - 1, 0) // max(edges, 1)
+    return (
+        _torn(edges, t.block_n * t.form.out_nbytes, fit.torn_sector, fit.torn_line)
+        * max(tiles_n - 1, 0)
+        // max(edges, 1)
+    )
 
 
 @lru_cache(maxsize=1024)
