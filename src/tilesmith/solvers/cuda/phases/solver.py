@@ -76,7 +76,8 @@ class PhasesSolver:
             return Rejected(reasons.TARGET, "wgmma")
         if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
             return Rejected(reasons.TARGET, "cp.async")
-        return Accepted() if _ranked(form, target, self.wgmma) else Rejected(reasons.SIZE)
+        any_fits = next(_tiles(form, target, self.wgmma), None) is not None
+        return Accepted() if any_fits else Rejected(reasons.SIZE)
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> PhasesTile:
         """``config`` applied to ``problem``."""
@@ -244,12 +245,15 @@ _NAMES = tuple(axis.name for axis in AXES)
 def _ranked(form: PhasesForm, target: CudaTarget, wgmma: bool) -> tuple[Config, ...]:
     """The best of each kind first: a search shall not measure the same tile with three depths of its ring."""
     fit = _fit(target, wgmma)
-    tiles = ((phases_seconds(tile, fit), tile) for tile in _tiles(form, target, wgmma))
+    tiles = ((phases_seconds(tile, fit), _kind(tile), tile.config) for tile in _tiles(form, target, wgmma))
     order = sorted(tiles, key=lambda each: each[0])
     first: dict[tuple[int, ...], Config] = {}
-    for _, tile in order:
-        v = tile.value
-        kind = (v["taps_on_n"], v["phase_rows"], v["block_c"], tile.warps, v["blocks_per_sm"])
-        first.setdefault(kind, tile.config)
-    others = [tile.config for _, tile in order]
+    for _, kind, config in order:
+        first.setdefault(kind, config)
+    others = [config for *_, config in order]
     return tuple(dict.fromkeys([*first.values(), *others]))[:_RANKED]
+
+
+def _kind(tile: PhasesTile) -> tuple[int, ...]:
+    v = tile.value
+    return v["taps_on_n"], v["phase_rows"], v["block_c"], tile.warps, v["blocks_per_sm"]
