@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
@@ -197,17 +197,17 @@ class Configured:
         return tile
 
 
-def steady_part(part: Callable[[TileOf, Fit, int], Answer]) -> Callable[[TileOf, Fit, int], Answer]:
-    """A part of a tile's cost that depends on no ``varied`` axis but by way of its number.
+def steady_part(part: Callable[Concatenate[TileOf, Fit, P], Answer]) -> Callable[Concatenate[TileOf, Fit, P], Answer]:
+    """A part of a tile's cost that depends on ``varied`` axes by way of its numbers alone.
 
     Tiles that are ``changed`` from one another share it, as they share ``steady`` values, for the same constants.
     """
 
-    def answer(tile: TileOf, fit: Fit, number: int) -> Answer:
-        known, key = tile.parts_of_cost, (part, number)
+    def answer(tile: TileOf, fit: Fit, /, *numbers: P.args, **named: P.kwargs) -> Answer:
+        known, key = tile.parts_of_cost, (part, *numbers, *named.items())
         found = known.get(key)
         if found is None or found[0] is not fit:
-            found = known[key] = fit, part(tile, fit, number)
+            found = known[key] = fit, part(tile, fit, *numbers, **named)
         return cast(Answer, found[1])
 
     return answer

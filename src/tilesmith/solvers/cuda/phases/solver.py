@@ -217,9 +217,8 @@ def _tiles(form: PhasesForm, target: CudaTarget, wgmma: bool) -> Iterator[Phases
                     continue
                 values = (on_n, *box, strips[1], rows, c, warps_m, warps_n, 2, 1)
                 alone = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target, wgmma)
-                if not alone.fits:
-                    continue
-                for blocks in [blocks for blocks in AXES[-1].values if blocks <= alone.most_blocks][-2:]:
+                most = alone.most_blocks if alone.exists else 0
+                for blocks in [blocks for blocks in AXES[-1].values if blocks <= most][-2:]:
                     for stages in (2,) if c >= form.channels else (2, 3, 4) if wgmma else (2, 3):
                         tile = alone.changed(strip_h=strips[blocks], blocks_per_sm=blocks, stages=stages)
                         if tile.fits:

@@ -236,15 +236,16 @@ class PhasesTile(Configured):
         return rows * self.staged_pitch * self.staged_size
 
     def _bytes(self, resident: bool) -> int:
-        stage = self.window_bytes + (0 if resident else self.filter_bytes)
-        return self.value["stages"] * stage + (self.chunks * self.filter_bytes if resident else 0) + self.staged_bytes
+        filter_ = self.filter_bytes
+        ring = self.value["stages"] * (self.window_bytes + (0 if resident else filter_))
+        return ring + (self.chunks * filter_ if resident else 0) + self.staged_bytes
 
     @cached_property
     def resident(self) -> bool:
         """Whether a block keeps its filter in shared memory: where that leaves room for the blocks of an SM."""
         return self.chunks == 1 or self._bytes(True) <= self._most_bytes
 
-    @property
+    @cached_property
     def _most_bytes(self) -> int:
         t = self.target
         return min(t.shared_bytes_per_sm // self.value["blocks_per_sm"] - 1024, t.shared_bytes_per_block)
@@ -281,14 +282,15 @@ class PhasesTile(Configured):
         return self.blocks_n * max(1, min(self.tiles, resident // self.blocks_n))
 
     @steady
-    def _exists(self) -> bool:
+    def exists(self) -> bool:
         """Whether there are such products, however many blocks, stages and rows of a strip there are."""
         v, form = self.value, self.form
         if self.rows_on_n and form.taps[2] == 1:
             return False
         if v["phase_rows"] != 1 if self.taps_on_n else form.phase_rows % v["phase_rows"]:
             return False
-        if any(tile > size for tile, size in zip(self.box, form.base, strict=True)):
+        (d, h, w), base = self.box, form.base
+        if d > base[0] or h > base[1] or w > base[2]:
             return False
         if self.warps > 16 or not fills(self.rows, v["warps_m"], self.wgmma) or self.columns <= 8 * (v["warps_n"] - 1):
             return False
@@ -306,7 +308,7 @@ class PhasesTile(Configured):
     def fits(self) -> bool:
         """Whether such a kernel exists."""
         v, target = self.value, self.target
-        if (v["strip_h"] > 0) != self.taps_on_n or not self._exists:
+        if (v["strip_h"] > 0) != self.taps_on_n or not self.exists:
             return False
         threads = self.threads * v["blocks_per_sm"]
         if self.registers > min(_MOST_REGISTERS, target.registers_per_sm // threads - 8):
