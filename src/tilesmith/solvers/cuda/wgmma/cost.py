@@ -7,8 +7,8 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.cuda.common.form import LINE
 from tilesmith.solvers.cuda.common.planes import looks
-from tilesmith.solvers.cuda.wgmma.requests import LINE
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if t.once and per_sm == 1:
         seconds -= _ONCE
     if t.cast > 2:
-        seconds *= _TORN_CLUSTERS[t.cast] if t.torn and form.nbytes == 2 else _CLUSTERS
+        seconds *= _TORN_CLUSTERS[t.cast] if form.torn and form.nbytes == 2 else _CLUSTERS
     exchanged = fit.exchanged * (form.transposed and not t.streams)
     return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])
 
@@ -117,7 +117,7 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     a_span, b_span = (span if by_columns else max(span, LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
     if t.form.b_columns and t.value["slab_n"] == 32:
         b_span *= 2
-    a_cost, b_cost = t.request_costs
+    a_cost, b_cost = t.form.request_costs
     loads = (rows * a_span * a_cost / t.cast_n + columns * b_span * b_cost / t.cast_m) / rate
     lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]
     cycles = max(tensor, shared, loads) + fit.step + lost

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -145,15 +146,15 @@ class Space:
         if 1 in axes["mix_layers"]:  # groups and phases of the same pixels side by side: up to 30 % faster
             yield t.changed(mix_layers=1)
         yield t
-        full = t.changed(stages=MAX_STAGES)
-        fuller = MAX_STAGES in axes["stages"] and full.stages > t.stages
+        full = t.changed(stages=MAX_STAGES) if MAX_STAGES in axes["stages"] else t
+        fuller = full.stages > t.stages
         if fuller:
             yield full
         if 1 in axes["resident"] and t.tiles > t.slots:
             yield t.changed(resident=1)
         # More than two gained with large tiles, and more than two by two only where rows begin inside sectors or lines.
         large = t.block_n >= 64 and t.value["blocks_per_sm"] == 1
-        last = 2 if not large else max(CLUSTERS) if t.torn else 4
+        last = 2 if not large else max(CLUSTERS) if t.form.torn else 4
         yield from (t.changed(cluster_m=blocks) for blocks in axes["cluster_m"] if 1 < blocks <= last)
         for split in (1,) if t.pingpong else axes["cluster_k"]:
             if split > 1 and t.tiles * split <= t.slots:
@@ -161,7 +162,8 @@ class Space:
                 if t.span > 128 and fuller:
                     yield full.changed(cluster_k=split)
         # The most slices that fill the SMs once, and twice.
-        most = (max((s for s in axes["split_k"] if s * t.tiles <= n * t.slots), default=1) for n in (1, 2))
+        slices = axes["split_k"]
+        most = (slices[max(1, bisect_right(slices, n * t.slots // t.tiles)) - 1] for n in (1, 2))
         yield from (t.changed(split_k=s) for s in {s for s in most if s > 1})
 
     def _depths(self, form: Sm90Form) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
 from tilesmith.solvers.cuda.common.planes import leaves_out
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
-from tilesmith.solvers.cuda.wgmma.requests import request_costs
 from tilesmith.solvers.solver import Config, cached_property, steady
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
@@ -40,9 +39,11 @@ def streams(form: Sm90Form, target: CudaTarget) -> bool:
 
 def peak_flops(form: Sm90Form, target: CudaTarget) -> float:
     """Operations a second of the tensor cores."""
-    return {"tf32": target.tf32_flops, "int8": target.int8_flops}.get(
-        form.dtype, target.fp8_flops if form.nbytes == 1 else target.bf16_flops
-    )
+    if form.dtype == "tf32":
+        return target.tf32_flops
+    if form.dtype == "int8":
+        return target.int8_flops
+    return target.fp8_flops if form.nbytes == 1 else target.bf16_flops
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,6 @@ class Sm90Tile(WarpgroupTile):
     @steady
     def streams(self) -> bool:
         return streams(self.form, self.target)
-
-    @steady
-    def request_costs(self) -> tuple[float, float]:
-        return request_costs(self.form)
-
-    @steady
-    def torn(self) -> bool:
-        """Whether copies of rows of an operand begin inside sectors, or inside lines where that counts."""
-        return max(self.request_costs) > 1
 
     @steady
     def mean_steps(self) -> float:
