@@ -82,7 +82,7 @@ class Listed(Generic[Form, Tile]):
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return self._ranked(self._form(problem), target)[0]
+        return min(self._tiles(self._form(problem), target), key=self.order).config
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""

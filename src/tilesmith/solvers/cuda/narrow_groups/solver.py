@@ -73,7 +73,8 @@ class NarrowGroupsSolver:
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return _ranked(_conv(problem), target)[0]
+        fit = fit_of(target).narrow
+        return min(_tiles(_conv(problem), target), key=lambda tile: narrow_seconds(tile, fit)).config
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""

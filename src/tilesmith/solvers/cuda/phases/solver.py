@@ -101,7 +101,8 @@ class PhasesSolver:
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return _ranked(_form(problem), target, self.wgmma)[0]
+        tiles, fit = _tiles(_form(problem), target, self.wgmma), _fit(target, self.wgmma)
+        return min(tiles, key=lambda tile: phases_seconds(tile, fit)).config
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return phases_draft(self.tile(problem, config, target))

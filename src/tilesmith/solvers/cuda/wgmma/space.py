@@ -102,13 +102,19 @@ class Space:
             return False
         return t.fits and t.block_m < 2 * max(t.form.rows, 64)
 
-    def ranked(self, most: int = _RANKED) -> list[Config]:
+    def ranked(self) -> list[Config]:
         """Some hundreds of configs, those first that the cost model likes."""
         fit = fit_of(self.target).tile
-        found = [(predicted_seconds(t, fit), place, t.config) for place, t in enumerate(self._candidates()) if t.fits]
-        if not found:
+        found = [(predicted_seconds(tile, fit), tile.config) for tile in self._fitting()]
+        return [self._grouped(config) for _, config in sorted(found, key=lambda each: each[0])[:_RANKED]]
+
+    def best(self) -> Config:
+        """The first of ``ranked``."""
+        fit = fit_of(self.target).tile
+        tile = min(self._fitting(), key=lambda tile: predicted_seconds(tile, fit), default=None)
+        if tile is None:
             raise ValueError("no tile fits this problem")
-        return [self._grouped(config) for _, _, config in sorted(found, key=lambda item: item[:2])[:most]]
+        return self._grouped(tile.config)
 
     def _grouped(self, config: Config) -> Config:
         """``config`` with so many rows of tiles walked together that what its columns bring from DRAM is read once."""
@@ -124,7 +130,11 @@ class Space:
                 return wide
         return config
 
-    def _candidates(self) -> Iterator[Sm90Tile]:
+    def _fitting(self) -> Iterator[Sm90Tile]:
+        return (tile for first in self._sizes() for tile in self._variants(first) if tile.fits)
+
+    def _sizes(self) -> Iterator[Sm90Tile]:
+        """A tile of each size that fits."""
         for swap, form in enumerate(self.forms):
             widths = _widths(form)
             for wgs, mi, pp, per_sm in _SHAPES:
@@ -137,7 +147,7 @@ class Space:
                     t = Sm90Tile(form, base.replace(block_n=bn, block_k=bk, slab_n=slab), self.target)
                     many = bn < min(64, widths[-1]) and t.tiles > 4 * t.slots  # narrow tiles are for few of them
                     if not many and t.fits:
-                        yield from self._variants(t)
+                        yield t
 
     def _variants(self, t: Sm90Tile) -> Iterator[Sm90Tile]:
         """``t``, and tiles of its size whose configs differ in other axes."""
