@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
-from tilesmith.solvers.cuda.first.window import MAX_LOADS, Unit, Window
+from tilesmith.solvers.cuda.first.window import MAX_LOADS, Unit, Window, real_units
 from tilesmith.solvers.solver import cached_property, steady
 
 _WARP_UNITS = 8  # of a group
@@ -43,8 +43,7 @@ class WeightsTile(Window):
     @steady
     def unit_warps(self) -> int:
         """Warps that together have all units."""
-        real = sum(unit is not None for unit in self.units)
-        return -(-real // (_WARP_UNITS * self.groups))
+        return -(-real_units(self.g.filter, self.g.c) // (_WARP_UNITS * self.groups))
 
     @steady
     def columns(self) -> tuple[Unit | None, ...]:

@@ -188,3 +188,9 @@ def units_of(filter_: tuple[int, int, int], channels: int) -> tuple[Unit | None,
     flat = [unit for line in lines for unit in line]
     dense = [*flat, *([None] * (-len(flat) % 4))]
     return tuple(apart if len(apart) <= len(dense) else dense)
+
+
+@lru_cache(maxsize=256)
+def real_units(filter_: tuple[int, int, int], channels: int) -> int:
+    """How many of a window's units are some."""
+    return sum(unit is not None for unit in units_of(filter_, channels))

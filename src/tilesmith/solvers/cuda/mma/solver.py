@@ -169,7 +169,7 @@ def _tiles(form: DenseForm, space: SearchSpace, target: CudaTarget) -> Iterator[
             if not first.fits:  # nor does one of more stages or parts
                 continue
             # Splitting serves to fill the machine, no more.
-            splits = [n for n in _SPLITS if n == 1 or first.tiles * n <= 6 * target.cores]
+            splits = [n for n in _SPLITS if n == 1 or (n <= first.steps and first.tiles * n <= 6 * target.cores)]
             for stages, split in product((2, 3, 4, 5), splits):
                 tile = first.changed(stages=stages, split_k=split)
                 if tile.fits:

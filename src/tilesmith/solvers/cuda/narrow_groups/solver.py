@@ -18,6 +18,7 @@ from tilesmith.solvers.cuda.narrow_groups.cost import narrow_seconds
 from tilesmith.solvers.cuda.narrow_groups.draft import narrow_draft, weights_draft
 from tilesmith.solvers.cuda.narrow_groups.tile import (
     MAX_STEPS,
+    MAX_THREADS,
     NarrowTile,
     NarrowWeightsTile,
     kind_of,
@@ -155,19 +156,22 @@ def _tiles(g: ConvGeometry, target: CudaTarget) -> Iterator[NarrowTile]:
     heights, widths = _extents(g)
     least, results = min(_ROW_BYTES, form.bundles * form.pieces * 16), form.outputs if form.exact else form.columns
     unit, kind = 32 if form.exact else 16, kind_of(form)
+    boxes = [
+        (h, w)
+        for h, w in product(heights, widths)
+        if 24 <= h * w <= 512 or (h, w) == (heights[-1], widths[-1])
+        if h <= 2 * w or w == widths[-1]  # tall tiles are never faster than wide ones
+    ]
     for bundles in AXES[0].values:
         if bundles > form.bundles or not least <= bundles * form.pieces * 16 <= 4 * _ROW_BYTES:
             continue
         for n in AXES[2].values:
             if n > ceil(results / 8):
                 break
-            for warps, h, w in product(AXES[1].values, heights, widths):
-                if not 24 <= h * w <= 512 and (h, w) != (heights[-1], widths[-1]):
-                    continue
-                if h > 2 * w and w != widths[-1]:  # tall tiles are never faster than wide ones
-                    continue
+            for warps, (h, w) in product(AXES[1].values, boxes):
                 config = Config(tuple(zip(_NAMES, (bundles, warps, n, h, w, 2, 1), strict=True)))
                 alone = kind(form, config, target)
-                if alone.tiles_m * unit * warps > 1.5 * alone.rows + 16:
-                    continue
-                yield from sharing_sm(alone, AXES[-1].values)
+                if alone.threads > MAX_THREADS:
+                    break
+                if alone.tiles_m * unit * warps <= 1.5 * alone.rows + 16:
+                    yield from sharing_sm(alone, AXES[-1].values)

@@ -13,7 +13,7 @@ from tilesmith.solvers.cuda.common.dense import widest
 from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
-MAX_STEPS = 80
+MAX_STEPS, MAX_THREADS = 80, 1024
 Taps = tuple[tuple[int, int], ...]  # (step from the window's corner, index in the filter)
 
 
@@ -270,7 +270,7 @@ class NarrowTile(Configured):
     @steady
     def _has_room(self) -> bool:
         v, f = self.value, self.form
-        if self.threads > 1024 or v["tile_h"] > f.base[0] or v["tile_w"] > f.base[1] or v["bundles"] > f.bundles:
+        if self.threads > MAX_THREADS or v["tile_h"] > f.base[0] or v["tile_w"] > f.base[1] or v["bundles"] > f.bundles:
             return False
         return self.shared_bytes <= self.target.shared_bytes_per_block
 
