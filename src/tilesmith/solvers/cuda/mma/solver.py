@@ -48,6 +48,7 @@ AXES = (
     Axis("split_k", _SPLITS, "Parts of k that a second kernel adds."),
     Axis("group_m", (1, 4, 8, 16), "Rows of tiles that are walked together."),
 )
+_NAMES = tuple(axis.name for axis in AXES)
 # block_m, block_n, warps_m, warps_n: what the untuned choice is made of.
 _TENSOR_SHAPES = (
     (128, 128, 2, 2), (128, 128, 4, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (128, 32, 4, 1),
@@ -159,13 +160,8 @@ def _tiles(form: DenseForm, space: SearchSpace, target: CudaTarget) -> Iterator[
         if bm not in space.axes["block_m"] or bn not in space.axes["block_n"]:
             continue
         for bk in space.axes["block_k"]:
-            first = MmaTile(
-                form,
-                Config(
-                    (("block_m", bm), ("block_n", bn), ("block_k", bk), ("warps_m", wm), ("warps_n", wn),
-                     ("stages", 2), ("split_k", 1), ("group_m", 1))
-                ), target,
-            )  # fmt: skip
+            values = (bm, bn, bk, wm, wn, 2, 1, 1)
+            first = MmaTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
             if not first.fits:  # nor does one of more stages or parts
                 continue
             # Splitting serves to fill the machine, no more.

@@ -10,6 +10,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.form import LINE
 from tilesmith.solvers.cuda.common.planes import looks
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile
+from tilesmith.solvers.solver import steady_part
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import TileFit
@@ -35,7 +36,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     waves = ceil(blocks / slots)
     # An SM's blocks share its tensor cores and copies.
     busy = min(per_sm, ceil(blocks / t.target.cores))
-    per_step = _step_cycles(t, fit) * busy
+    per_step = _step_cycles(t, fit, v["resident"], split > 1, v["split_k"] > 1, t.cast_m, t.cast_n) * busy
     stored = fit.scattered if t.store == "DIRECT" else fit.stored
     epilogue = fit.epilogue + bm * bn / stored
     if t.store in ("RUN", "LINES"):
@@ -98,7 +99,10 @@ def _streaming(t: Sm90Tile, fit: TileFit) -> float:
     return factor * fit.few_as_columns if form.transposed and form.cols <= 16 else factor
 
 
-def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
+@steady_part
+def _step_cycles(
+    t: Sm90Tile, fit: TileFit, resident: int, split: bool, sliced: bool, cast_m: int, cast_n: int
+) -> float:
     """Cycles of one step of one tile."""
     bm, bn, span = t.block_m, t.block_n, t.span
     tensor = bm * bn * span / (2 * fit.macs)  # an SM multiplies as many bytes a cycle of all types
@@ -109,16 +113,16 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
     # A product of 64 rows reads its operands from shared memory; the copies write them.
     rows, columns = t.a_read, t.b_read if t.form.kind == "gemm" else t.b_cols
     shared = (bm / 64 * (64 + bn) + rows + columns) * span / fit.shared
-    if t.value["resident"]:
+    if resident:
         columns = 0
     # Neighbouring SMs that read the same bytes share what L2 sends them; those of a split cluster read different ones.
-    rate = fit.l2 if t.value["cluster_k"] == 1 or t.streams else fit.l2_unshared
+    rate = fit.l2 if not split or t.streams else fit.l2_unshared
     # NOTE: a row of fewer than 128 bytes takes the copy engine as long as a whole one (2 cycles, seen with 64 bytes).
     a_span, b_span = (span if by_columns else max(span, LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
     if t.form.b_columns and t.value["slab_n"] == 32:
         b_span *= 2
     a_cost, b_cost = t.form.request_costs
-    loads = (rows * a_span * a_cost / t.cast_n + columns * b_span * b_cost / t.cast_m) / rate
+    loads = (rows * a_span * a_cost / cast_n + columns * b_span * b_cost / cast_m) / rate
     lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]
     cycles = max(tensor, shared, loads) + fit.step + lost
     cycles *= _EACH if t.each_column else _PARTED if t.parted else 1.0
@@ -127,7 +131,7 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
         cycles *= fit.beyond
     alone = (
         t.form.kind == "wrw"
-        and (v["warpgroups"], v["products_m"], v["blocks_per_sm"], v["split_k"]) == (1, 1, 1, 1)
+        and (v["warpgroups"], v["products_m"], v["blocks_per_sm"], sliced) == (1, 1, 1, False)
         and bn <= 192
     )
     return cycles * fit.weights_alone if alone else cycles
