@@ -28,7 +28,7 @@ else:
         """``functools.cached_property`` without its lock: threads that ask at once may each compute the same value.
 
         NOTE: before Python 3.12 each property of a class has one lock for all of its objects. That lock took a third of
-        the time of an estimate, which makes some 30,000 values for each problem.
+        the time of an estimate, which makes thousands of values for each problem.
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
