@@ -10,7 +10,6 @@ from tilesmith.plan.records import Pointer, Space, TensorMap
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.solvers.cuda.wgmma.cost import request_costs
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.solver import Config
 from tilesmith.targets.cuda import cuda_target
@@ -331,7 +330,7 @@ def test_clusters_of_four_and_eight_are_for_long_sums_and_rows_that_begin_inside
 
 def test_rows_inside_lines_count_where_a_product_reads_by_columns():
     def cost(problem):
-        return [round(each, 2) for each in request_costs(SOLVER.forms(problem)[0])]
+        return [round(each, 2) for each in SOLVER.forms(problem)[0].request_costs]
 
     assert cost(gemm(1024, 1024, 1024)) == cost(gemm(1024, 1024, 1040, trans_b=True)) == [1, 1]
     assert cost(gemm(1024, 1040, 1024)) == [1, 2.75]  # rows of B are 65 sectors

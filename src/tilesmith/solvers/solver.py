@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from tilesmith.problems.features import EVERYTHING
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
@@ -15,23 +15,39 @@ from tilesmith.solvers import reasons
 Geometry = ConvGeometry | GemmGeometry
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
+Fit = TypeVar("Fit")
+TileOf = TypeVar("TileOf", bound="Configured")
 _REMEMBERED = 8192  # problems of each method, which up to four solvers share
 
 if TYPE_CHECKING:
     cached_property = functools.cached_property
+    steady = functools.cached_property
 else:
 
     class cached_property(functools.cached_property):
         """``functools.cached_property`` without its lock: threads that ask at once may each compute the same value.
 
         NOTE: before Python 3.12 each property of a class has one lock for all of its objects. That lock took a third of
-        the time of an estimate, which makes some 30,000 values for each problem.
+        the time of an estimate, which makes thousands of values for each problem.
         """
 
         def __get__(self, instance: Any, owner: type | None = None) -> Any:
             if instance is None:
                 return self
             value = instance.__dict__[self.attrname] = self.func(instance)
+            return value
+
+    class steady(cached_property):
+        """A value of a tile (``Configured``) that depends on none of the axes in its class's ``varied``.
+
+        Tiles that ``changed`` makes of one another share it: the first that is asked computes it.
+        """
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
+                return self
+            own = instance.__dict__
+            value = own[self.attrname] = instance._shared[self.attrname] = self.func(instance)
             return value
 
 
@@ -143,14 +159,58 @@ class Plain(Unranked):
         return Config(())
 
 
+@lru_cache(maxsize=64)
+def _fields_of(record: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(record))
+
+
 class Configured:
-    """A base for tiles: ``value`` has the values of the config by the names of its axes."""
+    """A base for tiles, which are dataclasses: ``value`` has the values of the config by the names of its axes.
+
+    Tiles whose configs differ in ``varied`` axes alone are ``changed`` from one another.
+    """
 
     config: Config
+    varied: ClassVar[frozenset[str]] = frozenset()
 
     @cached_property
     def value(self) -> dict[str, int]:
         return dict(self.config.values)
+
+    @cached_property
+    def _shared(self) -> dict[str, Any]:
+        """The fields but for the config, and the ``steady`` values that are known."""
+        return {name: self.__dict__[name] for name in _fields_of(cast(Any, type(self))) if name != "config"}
+
+    @steady
+    def parts_of_cost(self) -> dict[Any, tuple[Any, Any]]:
+        """What ``steady_part`` keeps: constants, and the part that was computed with them."""
+        return {}
+
+    def changed(self, **values: int) -> Self:
+        """The tile of a config with other values of ``varied`` axes; ``KeyError`` for another axis."""
+        if not values.keys() <= self.varied:
+            raise KeyError(", ".join(sorted(values.keys() - self.varied)))
+        tile = object.__new__(type(self))
+        value = self.value | values
+        tile.__dict__.update(self._shared, config=Config(tuple(value.items())), value=value, _shared=self._shared)
+        return tile
+
+
+def steady_part(part: Callable[Concatenate[TileOf, Fit, P], Answer]) -> Callable[Concatenate[TileOf, Fit, P], Answer]:
+    """A part of a tile's cost that depends on ``varied`` axes by way of its numbers alone.
+
+    Tiles that are ``changed`` from one another share it, as they share ``steady`` values, for the same constants.
+    """
+
+    def answer(tile: TileOf, fit: Fit, /, *numbers: P.args, **named: P.kwargs) -> Answer:
+        known, key = tile.parts_of_cost, (part, *numbers, *named.items())
+        found = known.get(key)
+        if found is None or found[0] is not fit:
+            found = known[key] = fit, part(tile, fit, *numbers, **named)
+        return cast(Answer, found[1])
+
+    return answer
 
 
 def refusal(named: frozenset[str], features: frozenset[str]) -> Rejected | None:

@@ -122,6 +122,20 @@ class DenseForm:
             return self.pixels
         return self.padded * prod(-(-f // p) for f, p in zip(self.filter, self._periods, strict=True))
 
+    @cached_property
+    def moved_bytes(self) -> int:
+        """Bytes that must come from memory or go there."""
+        image = prod(self.size) * (self.rows // max(1, prod(self.base)))
+        cols = self.channels * self.taps if self.kind == "wrw" else self.cols
+        if self.kind == "gemm":
+            inputs = self.groups * (self.rows + self.cols) * self.channels
+        elif self.kind == "wrw":
+            inputs = self.groups * self.pixels * (self.rows + self.channels)
+        else:
+            inputs = self.groups * self.channels * (image + self.taps * self.cols)
+        results = self.layers * self.rows * cols * (1 + (self.residual is not None) + (self.beta != 0.0))
+        return inputs * self.element_bytes + results * dtype(self.out_dtype).nbytes
+
     @property
     def _periods(self) -> Triple:
         """Of so many taps in an axis, one belongs to a phase."""

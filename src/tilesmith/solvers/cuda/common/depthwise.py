@@ -107,7 +107,7 @@ class RankedDepthwise(Generic[Tile]):
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return self.ranked(problem, target)[0]
+        return min(self.tiles(problem, target), key=lambda tile: self.seconds(tile, target)).config
 
     @remembered
     def ranked(self, problem: Geometry, target: CudaTarget) -> tuple[Config, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import prod
 
 from tilesmith.plan.records import Pointer
 from tilesmith.problems.dtypes import acc_dtype, dtype
@@ -18,6 +19,12 @@ from tilesmith.problems.geometry import GemmGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import BYTES, HALVES, MAX_INDEX, slot
 from tilesmith.solvers.solver import Rejected, cached_property
+
+# A row of 128 bytes that begins inside a sector of 32 is read as two: what its copy costs over that of one that is not.
+# By columns, to begin inside a line of 128 is enough. From 22 products on an H100 (gpu_clusters_h100.jsonl);
+# convolutions were measured on an H200.
+LINE, _SECTOR = 128, 32
+_ALONG_K, _BY_COLUMNS, _OF_CONVOLUTIONS = 2.3, 2.75, 2.0
 
 
 @dataclass(frozen=True)
@@ -169,6 +176,35 @@ class Sm90Form:
         nbytes = self.nbytes
         moved = nbytes * (self.rows + self.cols) * self.reduced + max(nbytes, 2) * self.rows * self.cols
         return 2 * self.products / (self.layers * moved)
+
+    @cached_property
+    def request_costs(self) -> tuple[float, float]:
+        """The costs of copies of rows of 128 bytes of both operands, over those of rows that begin at lines."""
+        return self._request(self.a, self.a_columns), self._request(self.b, self.b_columns)
+
+    def _request(self, operand: Tiled | Window, by_columns: bool) -> float:
+        if isinstance(operand, Window):
+            return 1.0
+        gemm = self.kind == "gemm"
+        whole = LINE if gemm and by_columns else _SECTOR
+        steps = zip(operand.dims[1:], operand.strides, strict=True)
+        if not any(size > 1 and self.nbytes * stride % whole for size, stride in steps):
+            return 1.0
+        return (_BY_COLUMNS if by_columns else _ALONG_K) if gemm else _OF_CONVOLUTIONS
+
+    @property
+    def torn(self) -> bool:
+        """Whether copies of rows of an operand begin inside sectors, or inside lines where that counts."""
+        return max(self.request_costs) > 1
+
+    @cached_property
+    def moved_bytes(self) -> int:
+        """Of reading and writing each element once."""
+        out = self.layers * self.rows * self.cols
+        if self.kind == "wrw":
+            out = self.groups * self.rows * len(self.taps.offset) * self.channels
+        read = (prod(self.a.dims) + prod(self.b.dims)) * self.nbytes
+        return read + out * self.out_nbytes * (1 + (self.residual is not None) + (self.beta != 0.0))
 
     @property
     def products(self) -> int:

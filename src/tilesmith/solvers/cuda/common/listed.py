@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import product
-from typing import Any, Generic, Protocol, TypeVar
+from itertools import chain, product, takewhile
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers import reasons
@@ -23,9 +23,17 @@ class HasFits(Protocol):
     @property
     def fits(self) -> bool: ...
 
+    def changed(self, **values: int) -> Self: ...
+
 
 Form = TypeVar("Form")
 Tile = TypeVar("Tile", bound=HasFits)
+
+
+def sharing_sm(alone: Tile, counts: Sequence[int]) -> Iterator[Tile]:
+    """``alone`` and tiles of which more blocks share an SM, those that fit: where two do not, three do not."""
+    more = (alone.changed(blocks_per_sm=count) for count in counts[1:])
+    return takewhile(lambda tile: tile.fits, chain((alone,), more))
 
 
 class Listed(Generic[Form, Tile]):
@@ -74,7 +82,7 @@ class Listed(Generic[Form, Tile]):
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return self._ranked(self._form(problem), target)[0]
+        return min(self._tiles(self._form(problem), target), key=self.order).config
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""
@@ -94,16 +102,13 @@ class Listed(Generic[Form, Tile]):
         return form
 
     def _tiles(self, form: Form, target: CudaTarget) -> Iterator[Tile]:
-        """All that fit. The last axis counts the blocks of an SM: where two do not fit, three do not."""
+        """All that fit. The last axis counts the blocks of an SM."""
         axes = values_of(self.axes)
-        *others, last = axes
+        *others, counts = axes.values()
         chosen: tuple[int, ...]
-        for chosen in product(*[axes[name] for name in others]):
-            for count in axes[last]:
-                tile: Tile = self.of(form, Config(tuple(zip(axes, (*chosen, count), strict=True))), target)
-                if not tile.fits:
-                    break
-                yield tile
+        for chosen in product(*others):
+            alone: Tile = self.of(form, Config(tuple(zip(axes, (*chosen, counts[0]), strict=True))), target)
+            yield from sharing_sm(alone, counts)
 
     @lru_cache(maxsize=256)  # noqa: B019
     def _ranked(self, form: Form, target: CudaTarget) -> tuple[Config, ...]:

@@ -80,7 +80,7 @@ class WindowSolver(Sm90Solver[Tile]):
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return self.ranked(problem, target)[0]
+        return min(self.candidates(problem, target), key=lambda tile: self.seconds(tile, target)).config
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""

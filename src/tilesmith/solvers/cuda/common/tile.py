@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from tilesmith.solvers.cuda.common.dense import DenseForm
-from tilesmith.solvers.solver import Config, Configured, cached_property
+from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 MAX_BOX = 256  # elements of an axis that a tensor map can load
@@ -40,15 +40,15 @@ class BlockTile(Configured):
     config: Config
     target: CudaTarget
 
-    @property
+    @steady
     def block_m(self) -> int:
         return self.value["block_m"]
 
-    @property
+    @steady
     def block_n(self) -> int:
         return self.value["block_n"]
 
-    @property
+    @steady
     def block_k(self) -> int:
         return self.value["block_k"]
 
@@ -59,20 +59,20 @@ class WarpgroupTile(Configured):
     config: Config
     target: CudaTarget
 
-    @cached_property
+    @steady
     def warpgroups(self) -> int:
         return self.value["warpgroups"]
 
-    @property
+    @steady
     def threads(self) -> int:
         return (self.warpgroups + 1) * 128
 
-    @property
+    @steady
     def pingpong(self) -> bool:
         """Whether each warpgroup has a tile of its own."""
         return bool(self.value["pingpong"])
 
-    @property
+    @steady
     def block_k(self) -> int:
         return self.value["block_k"]
 

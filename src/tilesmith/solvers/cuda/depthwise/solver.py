@@ -97,7 +97,7 @@ def _conv(problem: Geometry) -> ConvGeometry:
     return problem
 
 
-def _candidates(g: ConvGeometry, target: CudaTarget) -> Iterator[Config]:
+def _candidates(g: ConvGeometry, target: CudaTarget) -> Iterator[DepthwiseTile]:
     weights, stride = g.direction == "wrw", (g.stride[1], g.stride[2]) if g.direction == "bwd" else (1, 1)
     heights = sorted({h for h in (1, 2, 3, 4, 6, 7, 8, 12, 14) if h % stride[0] == 0})
     widths = sorted({w for w in (1, 2, 3, 4, 6, 7, 8, 12) if w % stride[1] == 0})
@@ -116,9 +116,9 @@ def _candidates(g: ConvGeometry, target: CudaTarget) -> Iterator[Config]:
                         t = DepthwiseTile(g, config, target)
                         # With two paths, for whole tiles and for others, the estimate is low for wide filters.
                         if t.fits and (not weights or g.filter[2] < 7 or t.registers <= 124):
-                            yield config
+                            yield t
 
 
 def _default(g: ConvGeometry, target: CudaTarget) -> Config:
     fit = fit_of(target).depthwise
-    return min(_candidates(g, target), key=lambda config: depthwise_seconds(DepthwiseTile(g, config, target), fit))
+    return min(_candidates(g, target), key=lambda tile: depthwise_seconds(tile, fit)).config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
@@ -29,9 +30,7 @@ class DepthwiseTile(DepthwiseConfigured):
     @cached_property
     def lanes(self) -> int:
         """Threads side by side along channels: the fewest idle ones."""
-        vectors = self.g.c // self.value["channels_per_thread"]
-        most = min(self.value["threads"], vectors, 64)
-        return min(range(max(1, most // 2), most + 1), key=lambda n: (-(-vectors // n) * n, -n))
+        return _lanes(self.g.c // self.value["channels_per_thread"], self.value["threads"])
 
     @cached_property
     def slots(self) -> int:
@@ -178,6 +177,13 @@ class DepthwiseTile(DepthwiseConfigured):
         return self.channel_blocks <= 65535
 
 
+@lru_cache(maxsize=256)
+def _lanes(vectors: int, threads: int) -> int:
+    most = min(threads, vectors, 64)
+    return min(range(max(1, most // 2), most + 1), key=lambda n: (-(-vectors // n) * n, -n))
+
+
+@lru_cache(maxsize=256)
 def vector_of(g: ConvGeometry) -> int:
     """How many channels can move at once."""
     found = 8

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.ffma.tile import FfmaTile
+from tilesmith.solvers.solver import steady_part
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import FfmaFit
@@ -15,7 +16,7 @@ _PARTS = 4  # of an SM, each of which issues an instruction of a warp a cycle
 
 
 def predicted_seconds(t: FfmaTile, fit: FfmaFit) -> float:
-    target, v = t.target, t.value
+    target, v, stages = t.target, t.value, t.value["stages"]
     clock = target.clock_hz * fit.clock
     resident = t.blocks_per_sm
     if t.stream:
@@ -29,8 +30,8 @@ def predicted_seconds(t: FfmaTile, fit: FfmaFit) -> float:
         left = t.grid - (rounds - 1) * target.cores * resident
         alone = ceil(left / target.cores)
         if alone < busy:
-            rounds += _step_cycles(t, alone, fit) / _step_cycles(t, busy, fit) - 1
-    step = _step_cycles(t, busy, fit)
+            rounds += _step_cycles(t, fit, alone, stages) / _step_cycles(t, fit, busy, stages) - 1
+    step = _step_cycles(t, fit, busy, stages)
     epilogue = fit.tile + busy * t.block_m * t.block_n * (2 if v["warps_k"] > 1 else 1) / fit.stored
     cycles = fit.start + rounds * (steps * step + tiles * epilogue)
     seconds = max(cycles / clock, _moved(t) / (fit.bandwidth * target.bytes_per_s))
@@ -39,7 +40,8 @@ def predicted_seconds(t: FfmaTile, fit: FfmaFit) -> float:
     return seconds
 
 
-def _step_cycles(t: FfmaTile, busy: int, fit: FfmaFit) -> float:
+@steady_part
+def _step_cycles(t: FfmaTile, fit: FfmaFit, busy: int, stages: int) -> float:
     """Cycles of a step of each of ``busy`` blocks that share an SM."""
     rows, columns = t.thread_m, t.thread_n
     depth = t.block_k // t.value["warps_k"]
@@ -51,7 +53,7 @@ def _step_cycles(t: FfmaTile, busy: int, fit: FfmaFit) -> float:
     shared = t.warps * busy * (depth * fetches * fit.passes + sum(t.copies) * fit.copy_passes)
     moved = busy * (t.block_m + t.block_n) * t.block_k * 4 / fit.l2
     busiest = float(sum(each**fit.overlap for each in (issue, shared, moved)) ** (1 / fit.overlap))
-    return max(busiest, fit.latency / (t.value["stages"] - 1))
+    return max(busiest, fit.latency / (stages - 1))
 
 
 def _moved(t: FfmaTile) -> float:

@@ -83,11 +83,14 @@ class FfmaGemmSolver:
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
         """The config that is predicted fastest."""
-        return self._sorted(problem, target)[0]
+        fit = fit_of(target).ffma
+        return min(_candidates(self._form(problem), target), key=lambda tile: predicted_seconds(tile, fit)).config
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> Sequence[Config]:
         """Configs worth measuring: of those that are predicted fastest, the fastest of each shape first."""
-        return self._sorted(problem, target)
+        fit = fit_of(target).ffma
+        found = [(predicted_seconds(tile, fit), tile.config) for tile in _candidates(self._form(problem), target)]
+        return [config for _, config in sorted(found, key=lambda each: each[0])]
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         return predicted_seconds(self.tile(problem, config, target), fit_of(target).ffma)
@@ -104,11 +107,6 @@ class FfmaGemmSolver:
         if isinstance(form, Rejected):
             raise ValueError(f"{self.name} does not cover this problem: {form}")
         return form
-
-    def _sorted(self, problem: Geometry, target: CudaTarget) -> list[Config]:
-        fit = fit_of(target).ffma
-        found = _candidates(self._form(problem), target)
-        return [tile.config for tile in sorted(found, key=lambda tile: predicted_seconds(tile, fit))]
 
 
 def _space(form: DenseForm, target: CudaTarget) -> SearchSpace:
@@ -133,12 +131,16 @@ def _candidates(form: DenseForm, target: CudaTarget) -> Iterator[FfmaTile]:
             continue
         tiles = -(-form.rows // bm) * -(-form.cols // bn) * form.layers
         walk = 8 if -(-form.cols // bn) > 1 and 2 * -(-form.rows // bm) > 8 else 1
+        first = FfmaTile(
+            form, Config(tuple(zip(space.axes, (bm, bn, bk, wm, wn, wk, 4, 1, 0, walk), strict=True))), target
+        )
+        if not first.exists:
+            continue
         for stages in (4, 3):  # where nothing tells them apart the deeper ring was no slower
             for split, stream in (*((split, 0) for split in _SPLITS), (1, 1)):
                 # Splitting serves to fill the machine, no more.
                 if split > 1 and tiles * split > 6 * target.cores:
                     continue
-                values = (bm, bn, bk, wm, wn, wk, stages, split, stream, walk)
-                t = FfmaTile(form, Config(tuple(zip(space.axes, values, strict=True))), target)
-                if t.fits:
-                    yield t
+                tile = first.changed(stages=stages, split_k=split, stream_k=stream)
+                if tile.fits:
+                    yield tile

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilesmith.problems.epilogue import IDENTITY
 from tilesmith.solvers.cuda.common.dense import Lines, widest
 from tilesmith.solvers.cuda.common.tile import BlockTile
-from tilesmith.solvers.solver import cached_property
+from tilesmith.solvers.solver import cached_property, steady
 
 _MAX_GRID = 2**31 - 1
 _MOST_SHARED_STEPS = 2**31 - 1  # the kernel counts them in 32 bits
@@ -26,21 +26,23 @@ SUM_THREADS = 256
 class FfmaTile(BlockTile):
     """A config of the exact fp32 kernel."""
 
-    @property
+    varied = frozenset(("stages", "split_k", "stream_k"))
+
+    @steady
     def thread_m(self) -> int:
         """Rows of the results of a thread."""
         return self.block_m // (self.value["warps_m"] * _LANES_M)
 
-    @property
+    @steady
     def thread_n(self) -> int:
         """Columns of the results of a thread."""
         return self.block_n // (self.value["warps_n"] * _LANES_N)
 
-    @cached_property
+    @steady
     def warps(self) -> int:
         return self.value["warps_m"] * self.value["warps_n"] * self.value["warps_k"]
 
-    @property
+    @steady
     def threads(self) -> int:
         return self.warps * 32
 
@@ -53,7 +55,7 @@ class FfmaTile(BlockTile):
         """Whether blocks share tiles, whose parts a second kernel adds."""
         return self.stream or self.value["split_k"] > 1
 
-    @cached_property
+    @steady
     def stage_bytes(self) -> int:
         return sum(self.block_k * (extent + 4 * lines.by_k) * 4 for lines, extent, _ in self._operands)
 
@@ -61,12 +63,12 @@ class FfmaTile(BlockTile):
     def shared_bytes(self) -> int:
         return max(self.value["stages"] * self.stage_bytes, self._gathered_rows * (self.block_n + 4) * 4)
 
-    @property
+    @steady
     def fused(self) -> bool:
         """Whether a result is more than a sum that is scaled."""
         return self.form.beta != 0.0 or self.form.epilogue != IDENTITY
 
-    @property
+    @steady
     def _gathered_rows(self) -> int:
         """Rows of results that are in shared memory at a time: all of them where warps add their sums there, 16 of each
         warp where a loop finishes them, none where they are stored from registers."""
@@ -74,20 +76,20 @@ class FfmaTile(BlockTile):
             return self.value["warps_k"] * self.block_m
         return 16 * self.value["warps_m"] if self.fused or self.form.out_vector < _VECTOR else 0
 
-    @cached_property
+    @steady
     def tiles_m(self) -> int:
         return -(-self.form.rows // self.block_m)
 
-    @cached_property
+    @steady
     def tiles_n(self) -> int:
         return -(-self.form.cols // self.block_n)
 
-    @cached_property
+    @steady
     def tiles(self) -> int:
         """Tiles of all layers."""
         return self.tiles_m * self.tiles_n * self.form.layers
 
-    @cached_property
+    @steady
     def steps(self) -> int:
         """Steps along k of a tile."""
         return -(-self.form.channels // self.block_k)
@@ -128,19 +130,19 @@ class FfmaTile(BlockTile):
         """Blocks of the kernel that adds partial sums."""
         return self.shared_tiles * -(-self.block_m * self.block_n // 4 // SUM_THREADS)
 
-    @cached_property
+    @steady
     def copies(self) -> tuple[int, int]:
         """Copy instructions of a thread in a step, for A and for B."""
         a, b = (self._copies(*operand) for operand in self._operands)
         return a, b
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         fragments = 2 * (self.thread_m + self.thread_n)
         return max(_LEAST_REGISTERS, self.thread_m * self.thread_n + fragments + _OTHER_REGISTERS)
 
-    @cached_property
+    @steady
     def min_blocks(self) -> int:
         """How many blocks are asked to share an SM's registers."""
         return max(1, min(8, self.target.registers_per_sm // (self.threads * -(-self.registers // 8) * 8)))
@@ -152,19 +154,23 @@ class FfmaTile(BlockTile):
         by_memory = t.shared_bytes_per_sm // (self.shared_bytes + 1024)
         return max(1, min(self.min_blocks, by_memory, t.threads_per_sm // self.threads))
 
-    @cached_property
-    def fits(self) -> bool:
-        """Whether such a kernel exists."""
+    @steady
+    def exists(self) -> bool:
+        """Whether there are such products, in however many stages and parts."""
         v = self.value
         if self.warps > _MAX_WARPS or self.block_m % (v["warps_m"] * 16) or self.block_n % (v["warps_n"] * 32):
             return False
         if self.thread_m not in _THREAD or self.thread_n not in _THREAD or self.thread_m * self.thread_n > _MAX_SUMS:
             return False
-        if self.block_k % v["warps_k"] or self.block_k // v["warps_k"] % 2:
+        if self.block_k % v["warps_k"] or self.block_k // v["warps_k"] % 2 or self.registers > 255:
             return False
-        if not all(self._shared_evenly(*operand) for operand in self._operands):
-            return False
-        if self.registers > 255 or self.shared_bytes > self.target.shared_bytes_per_block:
+        return all(self._shared_evenly(*operand) for operand in self._operands)
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether such a kernel exists."""
+        v = self.value
+        if not self.exists or self.shared_bytes > self.target.shared_bytes_per_block:
             return False
         if self.stream and (v["split_k"] > 1 or self.tiles % self.grid == 0):
             return False
@@ -174,7 +180,7 @@ class FfmaTile(BlockTile):
             return False
         return self.partial_bytes <= _MAX_WORKSPACE
 
-    @cached_property
+    @steady
     def vectors(self) -> tuple[int, int]:
         """Floats that move at once, of A and of B: none of them may lie beyond the last row (column)."""
         form = self.form
@@ -184,7 +190,7 @@ class FfmaTile(BlockTile):
         )
         return a, b
 
-    @property
+    @steady
     def _operands(self) -> tuple[tuple[Lines, int, int], tuple[Lines, int, int]]:
         """Of A and B: how they lie, the extent of a tile, the floats that move at once."""
         a, b = self.vectors

@@ -8,7 +8,7 @@ from tilesmith.codegen.cuda.activation import LONG
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.first.window import MAX_LOADS, Window
-from tilesmith.solvers.solver import cached_property
+from tilesmith.solvers.solver import cached_property, steady
 
 _MANY_RESULTS = 128  # columns of all of a warp's parts
 
@@ -30,26 +30,26 @@ class FirstTile(Window):
         """Sixteens of pixels of a warp."""
         return self.value["parts"]
 
-    @cached_property
+    @steady
     def pixels(self) -> int:
         return self.warps * self.parts * 16
 
-    @cached_property
+    @steady
     def tile(self) -> tuple[int, int]:
         """Rows and columns of the results of a tile."""
         return self.pixels // self.value["tile_w"], self.value["tile_w"]
 
-    @cached_property
+    @steady
     def steps(self) -> int:
         return len(self.units) // 4
 
-    @cached_property
+    @steady
     def in_turns(self) -> bool:
         """Whether the text has the results of one part alone: those of all, when they are long, are 16 kB."""
         many = self.parts > 1 and self.parts * self.block_n >= _MANY_RESULTS
         return many and self.g.epilogue.activation in LONG
 
-    @cached_property
+    @steady
     def bias_unit(self) -> int:
         """The place among the products' units where a one meets the bias; -1: the bias is added behind the products.
 
@@ -59,17 +59,17 @@ class FirstTile(Window):
         free = g.epilogue.bias and g.y.dtype == g.w.dtype and None in self.units
         return self.units.index(None) if free else -1
 
-    @cached_property
+    @steady
     def shared_bytes(self) -> int:
         weights, biases = self.steps * self.block_n * 32, -(-self.block_n * 4 // 128) * 128
         row = self.block_n * dtype(self.g.y.dtype).nbytes + 16
         return weights + biases + 2 * self.tile_bytes + self.warps * 16 * row
 
-    @cached_property
+    @steady
     def blocks_n(self) -> int:
         return -(-self.g.k // self.block_n)
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         """An estimate of a thread's."""
         sums, units = self.parts * self.block_n // 2, self.loads * (4 if self.vector == 4 else 6)
@@ -88,12 +88,12 @@ class FirstTile(Window):
         each = max(1, self.target.cores * self.value["blocks_per_sm"] // self.blocks_n)
         return self.blocks_n * min(each, self.all_tiles)
 
-    @cached_property
+    @steady
     def whole(self) -> bool:
         """Whether every result of every tile exists."""
         return not self.ragged and self.g.k % self.block_n == 0
 
-    @cached_property
+    @steady
     def out_vector(self) -> int:
         """Results that a thread stores at once."""
         view = self.g.y

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
-from tilesmith.solvers.cuda.first.window import MAX_LOADS, Unit, Window
-from tilesmith.solvers.solver import cached_property
+from tilesmith.solvers.cuda.first.window import MAX_LOADS, Unit, Window, real_units
+from tilesmith.solvers.solver import cached_property, steady
 
 _WARP_UNITS = 8  # of a group
 
@@ -16,12 +16,12 @@ _WARP_UNITS = 8  # of a group
 class WeightsTile(Window):
     """Backward weights of ``g`` computed as ``config`` says; see the axes in ``wrw_solver``."""
 
-    @cached_property
+    @steady
     def tile(self) -> tuple[int, int]:
         """Rows and columns of the pixels of dy that a tile sums over."""
         return self.value["tile_h"], self.value["tile_w"]
 
-    @cached_property
+    @steady
     def pixels(self) -> int:
         return prod(self.tile)
 
@@ -35,39 +35,38 @@ class WeightsTile(Window):
         """Eights of units of a warp."""
         return self.value["groups"]
 
-    @cached_property
+    @steady
     def elements(self) -> int:
         """Elements of a unit that are ever weights."""
         return 3 if self.g.c == 3 else 4
 
-    @cached_property
+    @steady
     def unit_warps(self) -> int:
         """Warps that together have all units."""
-        real = sum(unit is not None for unit in self.units)
-        return -(-real // (_WARP_UNITS * self.groups))
+        return -(-real_units(self.g.filter, self.g.c) // (_WARP_UNITS * self.groups))
 
-    @cached_property
+    @steady
     def columns(self) -> tuple[Unit | None, ...]:
         """Units in the order of warps."""
         real = tuple(unit for unit in self.units if unit is not None)
         return real + (None,) * (self.unit_warps * self.groups * _WARP_UNITS - len(real))
 
-    @cached_property
+    @steady
     def splits(self) -> int:
         """Warps that share units, each with steps of its own."""
         return self.warps // self.unit_warps
 
-    @cached_property
+    @steady
     def quads(self) -> int:
         """Fours of sums of a block."""
         return self.unit_warps * self.parts * self.groups * self.elements * 32
 
-    @cached_property
+    @steady
     def shared_bytes(self) -> int:
         dy = -(-self.pixels * (self.parts * 32 + 16) // 128) * 128
         return max(2 * (self.tile_bytes + dy), self.quads * 16 if self.splits > 1 else 0)
 
-    @cached_property
+    @steady
     def blocks_m(self) -> int:
         return -(-self.g.k // (16 * self.parts))
 
@@ -80,14 +79,14 @@ class WeightsTile(Window):
     def partial_bytes(self) -> int:
         return self.slices * self.blocks_m * self.quads * 16
 
-    @cached_property
+    @steady
     def dy_vector(self) -> int:
         """Elements of dy that a copy moves."""
         view = self.g.y
         steps = [s for i, (s, size) in enumerate(zip(view.strides, view.shape, strict=True)) if size > 1 and i != 1]
         return widest(8, [view.shape[1], *steps])
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         """An estimate of a thread's."""
         sums = self.parts * self.groups * self.elements * 4

@@ -11,7 +11,7 @@ from tilesmith.plan.slots import span_bytes
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
-from tilesmith.solvers.solver import Config, Configured, Rejected, cached_property
+from tilesmith.solvers.solver import Config, Configured, Rejected, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 MAX_CHANNELS = 7  # from 8 on pixels are whole pieces of 16 bytes, and other kernels read them
@@ -56,6 +56,7 @@ class Window(Configured):
     g: ConvGeometry
     config: Config
     target: CudaTarget
+    varied = frozenset(("blocks_per_sm",))
 
     @property
     @abstractmethod
@@ -66,17 +67,17 @@ class Window(Configured):
     def warps(self) -> int:
         return self.value["warps"]
 
-    @cached_property
+    @steady
     def taps(self) -> int:
         """Taps in a unit."""
         return taps_of(self.g.c)
 
-    @cached_property
+    @steady
     def per_pixel(self) -> int:
         """Units of a pixel of the tile."""
         return -(-self.g.c // _UNIT)
 
-    @cached_property
+    @steady
     def window(self) -> tuple[int, int, int]:
         """Planes, rows and columns of units of x that a tile reads; of planes only those with taps."""
         g, (h, w) = self.g, self.tile
@@ -87,7 +88,7 @@ class Window(Configured):
             (w - 1) * g.stride[2] + (units - 1) * self.taps * g.dilation[2] + 1,
         )
 
-    @cached_property
+    @steady
     def units(self) -> tuple[Unit | None, ...]:
         """Units of the window in the order of products, four a product; None: no unit."""
         return units_of(self.g.filter, self.g.c)
@@ -108,26 +109,26 @@ class Window(Configured):
         low, high = (sum(0xFFFF << 16 * i for i in range(2) if exist[2 * word + i]) for word in range(2))
         return low, high
 
-    @cached_property
+    @steady
     def tile_bytes(self) -> int:
         return -(-prod(self.window) * self.per_pixel * 8 // 128) * 128
 
-    @cached_property
+    @steady
     def loads(self) -> int:
         """Units of a tile that a thread moves."""
         return -(-prod(self.window) * self.per_pixel // (32 * self.warps))
 
-    @cached_property
+    @steady
     def tiles(self) -> tuple[int, int]:
         """Tiles along the rows and columns of an image's results."""
         _, h, w = self.g.output
         return -(-h // self.tile[0]), -(-w // self.tile[1])
 
-    @cached_property
+    @steady
     def all_tiles(self) -> int:
         return self.g.n * self.g.output[0] * prod(self.tiles)
 
-    @cached_property
+    @steady
     def vector(self) -> int:
         """Elements of x that a thread reads at once: four or one."""
         g = self.g
@@ -136,12 +137,12 @@ class Window(Configured):
         steps = [s for s, size in zip(g.x.strides, g.x.shape, strict=True) if size > 1 and s != 1]
         return 4 if widest(4, steps) == 4 else 1
 
-    @cached_property
+    @steady
     def ragged(self) -> bool:
         """Whether tiles reach beyond the image of the results."""
         return bool(self.g.output[1] % self.tile[0] or self.g.output[2] % self.tile[1])
 
-    @cached_property
+    @steady
     def reach(self) -> int:
         """Elements from the first to the last of a tile, those beyond the image included."""
         steps = (self.g.x.strides[axis] if self.g.x.shape[axis] > 1 else 0 for axis in (2, 3, 4))
@@ -187,3 +188,9 @@ def units_of(filter_: tuple[int, int, int], channels: int) -> tuple[Unit | None,
     flat = [unit for line in lines for unit in line]
     dense = [*flat, *([None] * (-len(flat) % 4))]
     return tuple(apart if len(apart) <= len(dense) else dense)
+
+
+@lru_cache(maxsize=256)
+def real_units(filter_: tuple[int, int, int], channels: int) -> int:
+    """How many of a window's units are some."""
+    return sum(unit is not None for unit in units_of(filter_, channels))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, prod
 
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile, most_sums
-from tilesmith.solvers.solver import Config, cached_property
+from tilesmith.solvers.solver import Config, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 256
@@ -30,25 +30,22 @@ class HaloWrwTile(WarpgroupTile):
     config: Config
     target: CudaTarget
     groups: int = 1
+    varied = frozenset(("tile_h", "tile_w", "split_n"))
 
-    def changed(self, **values: int) -> HaloWrwTile:
-        """The tile of a config with other values."""
-        return replace(self, config=self.config.replace(**values))
-
-    @cached_property
+    @steady
     def warpgroups(self) -> int:
         return self.value["warpgroups_k"] * self.value["warpgroups_lines"]
 
-    @cached_property
+    @steady
     def along_h(self) -> bool:
         return self.geometry.filter[2] == 1
 
-    @cached_property
+    @steady
     def pieces(self) -> int:
         """Lines of a row of taps."""
         return ceil(taps_along(self.geometry) / self.value["taps"])
 
-    @cached_property
+    @steady
     def lines(self) -> int:
         return ceil(self.geometry.filter[2 if self.along_h else 1] / self.rows_each) * self.pieces
 
@@ -57,17 +54,17 @@ class HaloWrwTile(WarpgroupTile):
         """Rows of the filter that a line has."""
         return 64 // self.value["product_k"]
 
-    @cached_property
+    @steady
     def chunk(self) -> int:
         """Lines of a block."""
         return self.value["warpgroups_lines"] * self.value["lines"]
 
-    @cached_property
+    @steady
     def parts(self) -> int:
         """Blocks that share the lines of a plane of taps."""
         return ceil(self.lines / self.chunk)
 
-    @cached_property
+    @steady
     def _line_starts(self) -> tuple[tuple[int, int], ...]:
         """Place (H, W) of each line's first tap, from the filter's."""
         g = self.value["taps"]
@@ -79,7 +76,7 @@ class HaloWrwTile(WarpgroupTile):
             found.append((r * dh, s * dw))
         return tuple(found)
 
-    @cached_property
+    @steady
     def part_rows(self) -> tuple[int, ...]:
         """For each part, how far down its window begins."""
         return tuple(r for r, _ in self._line_starts[:: self.chunk])
@@ -154,26 +151,26 @@ class HaloWrwTile(WarpgroupTile):
     def shared_bytes(self) -> int:
         return self.stages * self.stage_bytes + _BARRIERS
 
-    @cached_property
+    @steady
     def columns(self) -> int:
         return self.value["taps"] * self.value["block_c"]
 
-    @cached_property
+    @steady
     def sums(self) -> int:
         return self.value["lines"] * self.columns // 2
 
-    @cached_property
+    @steady
     def blocks(self) -> tuple[int, int]:
         """Blocks of output and of input channels."""
         v, g = self.value, self.geometry
         return ceil(g.k / (v["product_k"] * v["warpgroups_k"])), ceil(g.c / v["block_c"])
 
-    @cached_property
+    @steady
     def units(self) -> int:
         """Shares of the filter that blocks have."""
         return self.units_each * self.groups
 
-    @cached_property
+    @steady
     def units_each(self) -> int:
         """Those of one group."""
         return prod(self.blocks) * self.parts * self.geometry.filter[0]
@@ -193,7 +190,7 @@ class HaloWrwTile(WarpgroupTile):
         """Blocks of output channels first: those that share the same pixels run together."""
         return self.blocks[0], self.units // self.blocks[0], self.value["split_n"]
 
-    @cached_property
+    @steady
     def block_quads(self) -> int:
         """Groups of four sums of a block."""
         return self.warpgroups * 128 * self.sums // 4

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import ceil, prod
+from math import ceil
 from typing import TYPE_CHECKING
 
-from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.dense import DenseForm, Lines
 from tilesmith.solvers.cuda.mma.tile import MmaTile
+from tilesmith.solvers.solver import steady_part
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import MmaFit
@@ -22,21 +22,25 @@ def predicted_seconds(t: MmaTile, fit: MmaFit) -> float:
     steps = ceil(t.steps / t.split)
     waves = ceil(t.grid / (target.cores * resident))
     busy = min(resident, ceil(t.grid / target.cores))
-    # Resident blocks share an SM's units, and hide each other's waits; a block alone overlaps less.
-    power = 4.0 if busy == 1 else 6.0
-    work = busy * float(sum(each**power for each in _step_cycles(t, busy, fit)) ** (1 / power))
-    work *= max(1.0, 4 / (busy * t.warps)) * (1.0 if form.kind == "gemm" else fit.gather)
-    per_step = max(work, _latency(t, fit) / (t.value["stages"] - 1)) + fit.step
+    per_step = max(_work(t, fit, busy), _latency(t, fit) / (t.value["stages"] - 1)) + fit.step
     stored = fit.stored_wide if form.out_vector > 1 else fit.stored if form.out.channel == 1 else fit.scattered_store
     results = busy * t.block_m * t.block_n
     epilogue = fit.epilogue + results / stored
     epilogue += fit.result_gemm * results if form.kind == "gemm" else fit.result_conv * results + fit.tile
     cycles = fit.start + waves * (steps * per_step + epilogue)
-    seconds = max(cycles / clock, _moved(form) / (fit.bandwidth * target.bytes_per_s))
+    seconds = max(cycles / clock, form.moved_bytes / (fit.bandwidth * target.bytes_per_s))
     if t.split > 1:
         moved = (t.partial_bytes * 2) / (fit.partial_bandwidth * target.bytes_per_s)
         seconds += fit.second_kernel + moved + t.split * fit.partial
     return seconds
+
+
+@steady_part
+def _work(t: MmaTile, fit: MmaFit, busy: int) -> float:
+    """Cycles that ``busy`` blocks, which share an SM's units, work on a step, and hide each other's waits."""
+    power = 4.0 if busy == 1 else 6.0  # a block alone overlaps less
+    work = busy * float(sum(each**power for each in _step_cycles(t, busy, fit)) ** (1 / power))
+    return work * (max(1.0, 4 / (busy * t.warps)) * (1.0 if t.form.kind == "gemm" else fit.gather))
 
 
 def _latency(t: MmaTile, fit: MmaFit) -> float:
@@ -49,7 +53,7 @@ def _step_cycles(t: MmaTile, busy: int, fit: MmaFit) -> tuple[float, float, floa
 
     ``busy`` blocks share an SM.
     """
-    form, v, size = t.form, t.value, t.element_bytes
+    form, v, size = t.form, t.value, t.form.element_bytes
     bm, bn, bk = t.block_m, t.block_n, t.block_k
     target = t.target
     peaks = {"fp32": target.fp32_flops, "tf32": target.tf32_flops, "int8": target.int8_flops}
@@ -82,18 +86,3 @@ def _scattered(form: DenseForm, operand: Lines) -> bool:
     """Whether neighbouring lanes load from far apart (channels of ``NCHW``)."""
     channels = operand.by_k or (form.kind == "wrw" and operand is form.b)
     return operand.vector == 1 and (operand.channel if channels else operand.line) > 1
-
-
-def _moved(form: DenseForm) -> float:
-    """Bytes that must come from memory or go there."""
-    size = form.element_bytes
-    image = prod(form.size) * (form.rows // max(1, prod(form.base)))
-    cols = form.channels * form.taps if form.kind == "wrw" else form.cols
-    if form.kind == "gemm":
-        inputs = form.groups * (form.rows + form.cols) * form.channels
-    elif form.kind == "wrw":
-        inputs = form.groups * form.pixels * (form.rows + form.channels)
-    else:
-        inputs = form.groups * form.channels * (image + form.taps * form.cols)
-    results = form.layers * form.rows * cols * (1 + (form.residual is not None) + (form.beta != 0.0))
-    return inputs * size + results * dtype(form.out_dtype).nbytes

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import GEMM, USUAL, WINDOW
@@ -47,6 +48,7 @@ AXES = (
     Axis("split_k", _SPLITS, "Parts of k that a second kernel adds."),
     Axis("group_m", (1, 4, 8, 16), "Rows of tiles that are walked together."),
 )
+_NAMES = tuple(axis.name for axis in AXES)
 # block_m, block_n, warps_m, warps_n: what the untuned choice is made of.
 _TENSOR_SHAPES = (
     (128, 128, 2, 2), (128, 128, 4, 2), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (128, 32, 4, 1),
@@ -139,39 +141,32 @@ def _default(form: DenseForm, target: CudaTarget) -> Config:
     """The cost model's choice among some hundreds of tiles."""
     space = _space(form, target)
     fit = fit_of(target).mma
-    best, least = None, float("inf")
-    for config in _candidates(form, space, target):
-        t = MmaTile(form, config, target)
-        if not t.fits:
-            continue
-        seconds = predicted_seconds(t, fit)
-        if seconds < least:
-            best, least = config, seconds
+    best = min(_tiles(form, space, target), key=lambda tile: predicted_seconds(tile, fit), default=None)
     if best is None:
         raise ValueError("no tile fits this problem")
-    wider = best.replace(group_m=8)
-    return wider if space.contains(wider) else best
+    wider = best.config.replace(group_m=8)
+    return wider if space.contains(wider) else best.config
 
 
 def _fits(form: DenseForm, target: CudaTarget) -> bool:
     """Whether there is a tile for the form at all."""
-    space = _space(form, target)
-    return any(MmaTile(form, config, target).fits for config in _candidates(form, space, target))
+    return next(_tiles(form, _space(form, target), target), None) is not None
 
 
-def _candidates(form: DenseForm, space: SearchSpace, target: CudaTarget) -> Iterator[Config]:
+def _tiles(form: DenseForm, space: SearchSpace, target: CudaTarget) -> Iterator[MmaTile]:
+    """Some hundreds that fit."""
     shapes = _FLOAT_SHAPES if form.exact else _TENSOR_SHAPES
     for bm, bn, wm, wn in shapes:
         if bm not in space.axes["block_m"] or bn not in space.axes["block_n"]:
             continue
         for bk in space.axes["block_k"]:
-            for stages in (2, 3, 4, 5):
-                tiles = -(-form.rows // bm) * -(-form.columns // bn) * form.layers
-                for split in _SPLITS:
-                    # Splitting serves to fill the machine, no more.
-                    if split > 1 and tiles * split > 6 * target.cores:
-                        break
-                    yield Config(
-                        (("block_m", bm), ("block_n", bn), ("block_k", bk), ("warps_m", wm), ("warps_n", wn),
-                         ("stages", stages), ("split_k", split), ("group_m", 1))
-                    )  # fmt: skip
+            values = (bm, bn, bk, wm, wn, 2, 1, 1)
+            first = MmaTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
+            if not first.fits:  # nor does one of more stages or parts
+                continue
+            # Splitting serves to fill the machine, no more.
+            splits = [n for n in _SPLITS if n == 1 or (n <= first.steps and first.tiles * n <= 6 * target.cores)]
+            for stages, split in product((2, 3, 4, 5), splits):
+                tile = first.changed(stages=stages, split_k=split)
+                if tile.fits:
+                    yield tile

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilesmith.solvers.cuda.common.dense import BYTES, Lines
 from tilesmith.solvers.cuda.common.tile import BlockTile
-from tilesmith.solvers.solver import cached_property
+from tilesmith.solvers.solver import cached_property, steady
 
 _MASK_TAPS = 32  # taps of a phase up to which a register says which of them lie in the image
 _MAX_GRID = 2**31 - 1
@@ -17,23 +17,25 @@ _MAX_WORKSPACE = 2**31
 class MmaTile(BlockTile):
     """A config of the portable kernel."""
 
-    @property
+    varied = frozenset(("stages", "split_k", "group_m"))
+
+    @steady
     def warp_m(self) -> int:
         return self.block_m // self.value["warps_m"]
 
-    @property
+    @steady
     def warp_n(self) -> int:
         return self.block_n // self.value["warps_n"]
 
-    @property
+    @steady
     def warps(self) -> int:
         return self.value["warps_m"] * self.value["warps_n"]
 
-    @property
+    @steady
     def threads(self) -> int:
         return self.warps * 32
 
-    @property
+    @cached_property
     def split(self) -> int:
         return self.value["split_k"]
 
@@ -41,7 +43,7 @@ class MmaTile(BlockTile):
     def exact(self) -> bool:
         return self.form.exact
 
-    @property
+    @steady
     def widened(self) -> bool:
         """Whether fp8 is multiplied in fp16."""
         return self.form.dtype in BYTES
@@ -50,54 +52,66 @@ class MmaTile(BlockTile):
     def element_bytes(self) -> int:
         return self.form.element_bytes
 
-    @cached_property
+    @steady
     def compares(self) -> bool:
         """Whether each load compares positions; else a register holds a bit for each tap."""
         form = self.form
         return form.kind in ("fwd", "bwd") and form.length // form.padded > _MASK_TAPS
 
-    @cached_property
+    @steady
     def stage_bytes(self) -> int:
         return (self.block_m + self.block_n) * self.block_k * self.element_bytes
 
     @cached_property
     def table_offset(self) -> int:
         """Where the ring, which later holds sums on their way out, ends."""
-        staged = 0 if self.exact else self.warps * 16 * (self.warp_n + 8) * 4
-        return max(self.value["stages"] * self.stage_bytes, staged)
+        return max(self.value["stages"] * self.stage_bytes, self._staged_bytes)
+
+    @steady
+    def _staged_bytes(self) -> int:
+        return 0 if self.exact else self.warps * 16 * (self.warp_n + 8) * 4
 
     @cached_property
     def shared_bytes(self) -> int:
         return self.table_offset + (5 * self.form.taps + self.block_m) * 4
 
-    @cached_property
+    @steady
     def tiles_m(self) -> int:
         return -(-self.form.rows // self.block_m)
 
-    @cached_property
+    @steady
     def tiles_n(self) -> int:
         return -(-self.form.columns // self.block_n)
 
-    @cached_property
+    @steady
     def steps(self) -> int:
         """Steps along k of the longest phase, before they are split."""
         return max(1, -(-self.form.length // self.block_k))
 
     @cached_property
     def grid(self) -> int:
-        return self.tiles_m * self.tiles_n * self.form.layers * self.split
+        return self.tiles * self.split
 
-    @cached_property
+    @steady
+    def tiles(self) -> int:
+        return self.tiles_m * self.tiles_n * self.form.layers
+
+    @steady
     def pitch(self) -> int:
         """Columns of a row of partial sums."""
         return -(-self.form.columns // 4) * 4
 
+    @steady
+    def _sum_bytes(self) -> int:
+        """Workspace of a part of the sums."""
+        return self.form.layers * self.form.rows * self.pitch * 4
+
     @cached_property
     def partial_bytes(self) -> int:
         """Workspace of the partial sums."""
-        return self.split * self.form.layers * self.form.rows * self.pitch * 4 if self.split > 1 else 0
+        return self.split * self._sum_bytes if self.split > 1 else 0
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         warp_m, warp_n = self.warp_m, self.warp_n
@@ -124,12 +138,12 @@ class MmaTile(BlockTile):
         words = -(-extent * self.block_k * self.element_bytes // 16 // self.threads) * 4
         return 4 if size >= 4 else words * 6 if size == 1 else words + 4
 
-    @cached_property
+    @steady
     def _pixel_registers(self) -> int:
         lines = -(-self.block_m * self.block_k * self.element_bytes // 16 // self.threads)
         return lines * (4 if self.compares else 2)
 
-    @cached_property
+    @steady
     def min_blocks(self) -> int:
         """How many blocks are asked to share an SM's registers; more than two was never worth spilling for."""
         return 2 if self.threads <= 256 and self.registers <= 120 * 256 // max(self.threads, 128) else 1
@@ -138,13 +152,19 @@ class MmaTile(BlockTile):
     def blocks_per_sm(self) -> int:
         """Blocks that share an SM, as memory and (estimated) registers allow."""
         t = self.target
-        by_registers = t.registers_per_sm // (self.threads * min(255, self.registers))
         by_memory = t.shared_bytes_per_sm // (self.shared_bytes + 1024)
-        return max(1, min(by_registers, by_memory, t.threads_per_sm // self.threads, t.blocks_per_sm))
+        return max(1, min(self._most_blocks, by_memory))
 
-    @cached_property
-    def fits(self) -> bool:
-        """Whether such a kernel exists."""
+    @steady
+    def _most_blocks(self) -> int:
+        """Blocks for which an SM has the registers and threads."""
+        t = self.target
+        by_registers = t.registers_per_sm // (self.threads * min(255, self.registers))
+        return min(by_registers, t.threads_per_sm // self.threads, t.blocks_per_sm)
+
+    @steady
+    def _exists(self) -> bool:
+        """Whether there are such products, in however many stages and parts."""
         v, form = self.value, self.form
         warp_m, warp_n = self.warp_m, self.warp_n
         if self.block_m % v["warps_m"] or self.block_n % v["warps_n"] or self.warps > 8:
@@ -157,8 +177,11 @@ class MmaTile(BlockTile):
             chunks = (self.block_k if operand.by_k else extent) // chunk
             if chunks > self.threads or self.threads % chunks or extent % chunk:
                 return False
-        if self.registers > 270 or self.shared_bytes > self.target.shared_bytes_per_block:
+        return self.registers <= 270 and form.layers * form.rows < _MAX_GRID
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether such a kernel exists."""
+        if not self._exists or self.shared_bytes > self.target.shared_bytes_per_block:
             return False
-        if self.split > self.steps or self.grid > _MAX_GRID or self.partial_bytes > _MAX_WORKSPACE:
-            return False
-        return form.layers * form.rows < _MAX_GRID
+        return self.split <= self.steps and self.grid <= _MAX_GRID and self.partial_bytes <= _MAX_WORKSPACE

@@ -13,12 +13,15 @@ from tilesmith.problems.features import EPILOGUE, USUAL
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
+from tilesmith.solvers.cuda.common.listed import sharing_sm
 from tilesmith.solvers.cuda.narrow_groups.cost import narrow_seconds
 from tilesmith.solvers.cuda.narrow_groups.draft import narrow_draft, weights_draft
 from tilesmith.solvers.cuda.narrow_groups.tile import (
     MAX_STEPS,
+    MAX_THREADS,
     NarrowTile,
     NarrowWeightsTile,
+    kind_of,
     load_of,
     narrow_form,
     tile_of,
@@ -39,6 +42,7 @@ AXES = (
     Axis("stages", (2, 3), "Windows that are held at once."),
     Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),
 )
+_NAMES = tuple(axis.name for axis in AXES)
 
 
 class NarrowGroupsSolver:
@@ -58,7 +62,7 @@ class NarrowGroupsSolver:
             return refused
         if not target.has_cp_async or (problem.x.dtype == "bf16" and not target.has_bf16):
             return Rejected(reasons.TARGET, "cp.async")
-        if not _ranked(problem, target):
+        if next(_tiles(problem, target), None) is None:
             return Rejected(reasons.FILTER, f"no window of a filter {problem.filter} fits")
         return Accepted()
 
@@ -70,7 +74,8 @@ class NarrowGroupsSolver:
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return _ranked(_conv(problem), target)[0]
+        fit = fit_of(target).narrow
+        return min(_tiles(_conv(problem), target), key=lambda tile: narrow_seconds(tile, fit)).config
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""
@@ -150,21 +155,23 @@ def _tiles(g: ConvGeometry, target: CudaTarget) -> Iterator[NarrowTile]:
     form = narrow_form(g)
     heights, widths = _extents(g)
     least, results = min(_ROW_BYTES, form.bundles * form.pieces * 16), form.outputs if form.exact else form.columns
-    unit = 32 if form.exact else 16
+    unit, kind = 32 if form.exact else 16, kind_of(form)
+    boxes = [
+        (h, w)
+        for h, w in product(heights, widths)
+        if 24 <= h * w <= 512 or (h, w) == (heights[-1], widths[-1])
+        if h <= 2 * w or w == widths[-1]  # tall tiles are never faster than wide ones
+    ]
     for bundles in AXES[0].values:
         if bundles > form.bundles or not least <= bundles * form.pieces * 16 <= 4 * _ROW_BYTES:
             continue
         for n in AXES[2].values:
             if n > ceil(results / 8):
                 break
-            for warps, h, w in product(AXES[1].values, heights, widths):
-                if not 24 <= h * w <= 512 and (h, w) != (heights[-1], widths[-1]):
-                    continue
-                if h > 2 * w and w != widths[-1]:  # tall tiles are never faster than wide ones
-                    continue
-                for stages, per_sm in product((2,), (1, 2, 3, 4)):
-                    values = (bundles, warps, n, h, w, stages, per_sm)
-                    config = Config(tuple((axis.name, value) for axis, value in zip(AXES, values, strict=True)))
-                    t = tile_of(g, config, target)
-                    if t.fits and t.tiles_m * unit * warps <= 1.5 * t.rows + 16:
-                        yield t
+            for warps, (h, w) in product(AXES[1].values, boxes):
+                config = Config(tuple(zip(_NAMES, (bundles, warps, n, h, w, 2, 1), strict=True)))
+                alone = kind(form, config, target)
+                if alone.threads > MAX_THREADS:
+                    break
+                if alone.tiles_m * unit * warps <= 1.5 * alone.rows + 16:
+                    yield from sharing_sm(alone, AXES[-1].values)

@@ -10,10 +10,10 @@ from tilesmith.codegen.cuda.activation import SHORT
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.dense import widest
-from tilesmith.solvers.solver import Config, Configured, cached_property
+from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
-MAX_STEPS = 80
+MAX_STEPS, MAX_THREADS = 80, 1024
 Taps = tuple[tuple[int, int], ...]  # (step from the window's corner, index in the filter)
 
 
@@ -131,41 +131,42 @@ class NarrowTile(Configured):
     form: NarrowForm
     config: Config
     target: CudaTarget
+    varied = frozenset(("blocks_per_sm",))
 
-    @property
+    @steady
     def weights(self) -> bool:
         return self.form.geometry.direction == "wrw"
 
-    @cached_property
+    @steady
     def parts_n(self) -> int:
         """Warps that share the results of a bundle."""
         return ceil(ceil(self.form.columns / 8) / self.value["products_n"])
 
-    @cached_property
+    @steady
     def threads(self) -> int:
         return self.value["warps_m"] * self.value["bundles"] * self.parts_n * 32
 
-    @cached_property
+    @steady
     def load_in(self) -> int:
         """Channels that a copy to a window moves at once."""
         return load_of(self.form.source) if self.weights else self.form.piece
 
-    @cached_property
+    @steady
     def tiles_m(self) -> int:
         """Products along the rows of a warp: pixels, or for ``wrw`` pieces of taps."""
         return ceil(self.rows / (16 * self.value["warps_m"]))
 
-    @property
+    @steady
     def short(self) -> bool:
         """Whether the text has two copies of a window's load side by side: a plain kernel's four are 1.2 kB more."""
         epilogue = self.form.geometry.epilogue
         return not self.form.exact and epilogue.activation not in SHORT
 
-    @cached_property
+    @steady
     def rows(self) -> int:
         return self.value["tile_h"] * self.value["tile_w"]
 
-    @cached_property
+    @steady
     def window(self) -> tuple[int, int]:
         """Size of a window (H, W)."""
         v, f = self.value, self.form
@@ -174,12 +175,12 @@ class NarrowTile(Configured):
             (v["tile_w"] - 1) * f.step[1] + f.reach[1] + 1,
         )
 
-    @cached_property
+    @steady
     def pixel_bytes(self) -> int:
         """From pixel to pixel in shared memory: an odd number of pieces, so that rows differ in their banks."""
         return (self.value["bundles"] * self.form.pieces | 1) * 16
 
-    @cached_property
+    @steady
     def pitch_w(self) -> int:
         """Pixels from row to row of a window: so many that, if they can, pixels of two rows differ in their banks."""
         step_h, step_w = self.form.step
@@ -187,55 +188,55 @@ class NarrowTile(Configured):
         wanted = (p for p in range(least, least + 8) if (p * step_h - self.value["tile_w"]) % 8 == 0)
         return next(wanted, least)
 
-    @cached_property
+    @steady
     def window_bytes(self) -> int:
         return ceil(self.window[0] * self.pitch_w * self.pixel_bytes / 128) * 128
 
-    @cached_property
+    @steady
     def row(self) -> int:
         """Results of a pixel of a block."""
         return self.value["bundles"] * self.form.columns
 
-    @cached_property
+    @steady
     def vector(self) -> int:
         """Results that are stored at once."""
         view = self.form.result
         steps = [s for s, size in zip(view.strides, view.shape, strict=True) if size > 1 and s != 1]
         return gcd(16 // dtype(view.dtype).nbytes, self.row, view.shape[1], *steps)
 
-    @cached_property
+    @steady
     def staged_pitch(self) -> int:
         size = 4 if self.form.geometry.epilogue.residual else dtype(self.form.result.dtype).nbytes
         return (ceil(self.row * size / 16) | 1) * 16
 
-    @cached_property
+    @steady
     def zero(self) -> int:
         return self.value["stages"] * self.window_bytes
 
-    @cached_property
+    @steady
     def staged(self) -> int:
         return self.zero + 16
 
-    @cached_property
+    @steady
     def shared_bytes(self) -> int:
         return self.staged + self.value["tile_h"] * self.value["tile_w"] * self.staged_pitch
 
-    @cached_property
+    @steady
     def blocks(self) -> int:
         """Blocks of bundles."""
         return ceil(self.form.bundles / self.value["bundles"])
 
-    @cached_property
+    @steady
     def across(self) -> tuple[int, int]:
         """Tiles along H and W."""
         (h, w), v = self.form.base, self.value
         return ceil(h / v["tile_h"]), ceil(w / v["tile_w"])
 
-    @cached_property
+    @steady
     def tiles(self) -> int:
         return prod(self.across) * self.form.geometry.n
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         """An estimate of the registers that a thread cannot do without."""
         n, filter_ = self.value["products_n"], self.form.steps * self.value["products_n"] * 2
@@ -260,68 +261,70 @@ class NarrowTile(Configured):
         shares = max(1, self.target.cores * self.value["blocks_per_sm"] // self.blocks)
         return self.blocks * min(self.tiles, shares)
 
+    @steady
+    def _exists(self) -> bool:
+        """Whether there are such products, however many blocks share an SM."""
+        n, columns = self.value["products_n"], ceil(self.form.columns / 8)
+        return self.parts_n * n <= columns + n - 1 and self.tiles_m <= 16 and self._has_room
+
+    @steady
+    def _has_room(self) -> bool:
+        v, f = self.value, self.form
+        if self.threads > MAX_THREADS or v["tile_h"] > f.base[0] or v["tile_w"] > f.base[1] or v["bundles"] > f.bundles:
+            return False
+        return self.shared_bytes <= self.target.shared_bytes_per_block
+
     @cached_property
     def fits(self) -> bool:
-        v, f = self.value, self.form
-        if self.parts_n * v["products_n"] > ceil(f.columns / 8) + v["products_n"] - 1 or self.tiles_m > 16:
-            return False
-        return self._fits_memory
-
-    @property
-    def _fits_memory(self) -> bool:
-        v, f = self.value, self.form
-        if self.threads > 1024 or self.shared_bytes > self.target.shared_bytes_per_block:
-            return False
-        if v["tile_h"] > f.base[0] or v["tile_w"] > f.base[1] or v["bundles"] > f.bundles:
-            return False
-        return self.registers <= self.register_limit and self.resident >= v["blocks_per_sm"]
+        many = self.value["blocks_per_sm"]
+        return self._exists and self.registers <= self.register_limit and self.resident >= many
 
 
 class NarrowWeightsTile(NarrowTile):
     """The same for ``wrw``: the rows of products are channels of taps, and stages hold a tile of dy beside x."""
 
-    @cached_property
+    @steady
     def rows(self) -> int:
         return prod(self.form.geometry.filter) * self.form.pieces * 8
 
-    @cached_property
+    @steady
     def load_out(self) -> int:
         """Channels of dy that a copy moves at once."""
         return load_of(self.form.result)
 
-    @cached_property
+    @steady
     def pixels(self) -> int:
         """Pixels of a tile, and zeros behind them."""
         return ceil(self.value["tile_h"] * self.value["tile_w"] / 32) * 32
 
-    @cached_property
+    @steady
     def result_bytes(self) -> int:
         """From pixel to pixel of dy in shared memory."""
         return (self.row // 8 | 1) * 16
 
-    @cached_property
+    @steady
     def stage_bytes(self) -> int:
         return self.window_bytes + self.pixels * self.result_bytes
 
-    @cached_property
+    @steady
     def table(self) -> int:
         return self.value["stages"] * self.stage_bytes
 
-    @cached_property
+    @steady
     def shared_bytes(self) -> int:
         return self.table + self.pixels * 4
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         n = self.value["products_n"]
         return self.tiles_m * (4 * n + 1) + 4 * n + 64
 
-    @property
+    @steady
     def sums(self) -> int:
         """Registers of sums of a thread."""
         return self.tiles_m * self.value["products_n"] * 4
 
-    @property
+    @steady
     def warps(self) -> int:
         return self.threads // 32
 
@@ -333,46 +336,50 @@ class NarrowWeightsTile(NarrowTile):
 class NarrowExactTile(NarrowTile):
     """``fwd`` and ``bwd`` in fp32: a warp has a group, and ``products_n`` times 8 of its results."""
 
-    @cached_property
+    @steady
     def groups(self) -> int:
         """Groups of a block."""
         return self.value["bundles"] * self.form.bundle
 
-    @cached_property
+    @steady
     def parts_n(self) -> int:
         return ceil(self.form.outputs / (8 * self.value["products_n"]))
 
-    @cached_property
+    @steady
     def threads(self) -> int:
         return self.value["warps_m"] * self.groups * self.parts_n * 32
 
-    @cached_property
+    @steady
     def tiles_m(self) -> int:
         """Pixels of a thread."""
         return ceil(self.rows / (32 * self.value["warps_m"]))
 
-    @cached_property
+    @steady
     def filter_bytes(self) -> int:
         columns = self.parts_n * 8 * self.value["products_n"]
         return self.groups * prod(self.form.geometry.filter) * self.form.inputs * columns * 4
 
-    @cached_property
+    @steady
     def staged(self) -> int:
         return self.zero + self.filter_bytes
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         n = self.value["products_n"] * 8
         return self.tiles_m * (n + 5) + n + 44
 
-    @cached_property
-    def fits(self) -> bool:
+    @steady
+    def _exists(self) -> bool:
         whole = self.parts_n * self.value["products_n"] < ceil(self.form.outputs / 8) + self.value["products_n"]
-        return self.tiles_m <= 8 and whole and self._fits_memory
+        return self.tiles_m <= 8 and whole and self._has_room
 
 
 def tile_of(g: ConvGeometry, config: Config, target: CudaTarget) -> NarrowTile:
     """The tile of ``config`` for the direction of ``g``."""
     form = narrow_form(g)
-    kind = NarrowWeightsTile if g.direction == "wrw" else NarrowExactTile if form.exact else NarrowTile
-    return kind(form, config, target)
+    return kind_of(form)(form, config, target)
+
+
+def kind_of(form: NarrowForm) -> type[NarrowTile]:
+    """The tiles of the form's direction."""
+    return NarrowWeightsTile if form.geometry.direction == "wrw" else NarrowExactTile if form.exact else NarrowTile

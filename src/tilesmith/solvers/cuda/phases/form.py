@@ -89,10 +89,13 @@ class PhasesForm:
         return self.result[3] == self.cols
 
     @cached_property
+    def result_bytes(self) -> int:
+        return self.outer * prod(self.out_size) * self.cols * dtype(self.out_dtype).nbytes
+
+    @cached_property
     def moved_bytes(self) -> int:
         """Bytes that must come from memory or go there."""
-        results = self.outer * prod(self.out_size) * self.cols * dtype(self.out_dtype).nbytes
-        inputs = self.outer * prod(self.size) * self.channels * 2
+        inputs, results = self.outer * prod(self.size) * self.channels * 2, self.result_bytes
         return inputs + results * (1 + self.epilogue.residual) + self.cols * self.channels * prod(self.filter) * 2
 
     def out_vector(self, columns: int) -> int:

@@ -18,7 +18,7 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.phases.cost import phases_seconds
 from tilesmith.solvers.cuda.phases.draft import phases_draft
 from tilesmith.solvers.cuda.phases.form import PhasesForm, phases_form
-from tilesmith.solvers.cuda.phases.tile import PhasesTile
+from tilesmith.solvers.cuda.phases.tile import PhasesTile, fills, product_rows, window_of
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.fits.fit import PhasesFit
@@ -76,7 +76,8 @@ class PhasesSolver:
             return Rejected(reasons.TARGET, "wgmma")
         if not target.has_cp_async or (form.dtype == "bf16" and not target.has_bf16):
             return Rejected(reasons.TARGET, "cp.async")
-        return Accepted() if _ranked(form, target, self.wgmma) else Rejected(reasons.SIZE)
+        any_fits = next(_tiles(form, target, self.wgmma), None) is not None
+        return Accepted() if any_fits else Rejected(reasons.SIZE)
 
     def tile(self, problem: Geometry, config: Config, target: CudaTarget) -> PhasesTile:
         """``config`` applied to ``problem``."""
@@ -100,7 +101,8 @@ class PhasesSolver:
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return _ranked(_form(problem), target, self.wgmma)[0]
+        tiles, fit = _tiles(_form(problem), target, self.wgmma), _fit(target, self.wgmma)
+        return min(tiles, key=lambda tile: phases_seconds(tile, fit)).config
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return phases_draft(self.tile(problem, config, target))
@@ -187,21 +189,17 @@ def _shapes(form: PhasesForm, on_n: bool, blocks: int, wgmma: bool) -> list[Box]
     small, most = form.base[1] * form.base[2] <= 256, _MOST_WIDE_POSITIONS if wgmma else _MOST_POSITIONS
     found: dict[int, list[tuple[float, Box]]] = {}
     for d, h, w in product(_depths(form), _heights(form, wgmma), _widths(form, wgmma)):
-        rows = d * h * w
-        if rows > most or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
+        positions, box = d * h * w, (d, h, w)
+        if positions > most or (d > 1 and (not small or h < form.base[1] or w < form.base[2])):
             continue
-        td, th, tw = form.taps
-        window = (d + td - 1) * (h if on_n else h + th - 1) * (w + tw - 1)
         if on_n:
-            tiles = _turns(form, (d, h, w), _strip(form, (d, h, w), blocks), blocks) * blocks
+            tiles = _turns(form, box, _strip(form, box, blocks), blocks) * blocks
         else:
-            tiles = form.outer * prod(-(-size // tile) for size, tile in zip(form.base, (d, h, w), strict=True))
-        if wgmma:
-            between = ((d - 1) * (h + th - 1) + h - 1) * (w + tw - 1) + w
-            computed = -(-(window if on_n else between) // 64) * 64
-        else:
-            computed = -(-(window if on_n else rows) // 16) * 16
-        found.setdefault((rows - 1).bit_length(), []).append((tiles * (computed + 0.3 * window), (d, h, w)))
+            tiles = form.outer * prod(-(-size // tile) for size, tile in zip(form.base, box, strict=True))
+        unit = 64 if wgmma else 16
+        computed = -(-product_rows(form, box, on_n, wgmma) // unit) * unit
+        read = 0.3 * prod(window_of(form, box, on_n))
+        found.setdefault((positions - 1).bit_length(), []).append((tiles * (computed + read), box))
     return [box for several in found.values() for _, box in sorted(several)[:2]]
 
 
@@ -210,27 +208,22 @@ def _tiles(form: PhasesForm, target: CudaTarget, wgmma: bool) -> Iterator[Phases
     for on_n in _on_n(form):
         columns = (form.row_columns, prod(form.filter) * form.cols, prod(form.filter[:2]) * form.row_columns)[on_n]
         phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * columns <= 256)
-        for (d, h, w), rows, (warps_m, warps_n), c in product(
-            _shapes(form, bool(on_n), 2 * target.cores, wgmma),
-            phase_rows,
-            _WARPGROUPS if wgmma else _WARPS,
-            _blocks(form),
-        ):
-            m, n = -(-d * h * w // (16 * warps_m)), -(-rows * columns // (8 * warps_n))
-            if m * n > 32 or (warps_n > 1 and n < 2):
-                continue
-            strip = _strip(form, (d, h, w), target.cores) if on_n else 0
-            values = (on_n, d, h, w, strip, rows, c, warps_m, warps_n, 2, 1)
-            alone = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target, wgmma)
-            if not alone.fits:
-                continue
-            for blocks in [blocks for blocks in AXES[-1].values if blocks <= alone.most_blocks][-2:]:
-                strip = _strip(form, (d, h, w), blocks * target.cores) if on_n else 0
-                for stages in (2,) if c >= form.channels else (2, 3, 4) if wgmma else (2, 3):
-                    changed = alone.config.replace(strip_h=strip, blocks_per_sm=blocks, stages=stages)
-                    tile = PhasesTile(form, changed, target, wgmma)
-                    if tile.fits:
-                        yield tile
+        for box in _shapes(form, bool(on_n), 2 * target.cores, wgmma):
+            strips = {n: _strip(form, box, n * target.cores) if on_n else 0 for n in AXES[-1].values}
+            along = product_rows(form, box, on_n, wgmma)
+            warps = [each for each in (_WARPGROUPS if wgmma else _WARPS) if fills(along, each[0], wgmma)]
+            for rows, (warps_m, warps_n), c in product(phase_rows, warps, _blocks(form)):
+                m, n = -(-prod(box) // (16 * warps_m)), -(-rows * columns // (8 * warps_n))
+                if m * n > 32 or (warps_n > 1 and n < 2):
+                    continue
+                values = (on_n, *box, strips[1], rows, c, warps_m, warps_n, 2, 1)
+                alone = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target, wgmma)
+                most = alone.most_blocks if alone.exists else 0
+                for blocks in [blocks for blocks in AXES[-1].values if blocks <= most][-2:]:
+                    for stages in (2,) if c >= form.channels else (2, 3, 4) if wgmma else (2, 3):
+                        tile = alone.changed(strip_h=strips[blocks], blocks_per_sm=blocks, stages=stages)
+                        if tile.fits:
+                            yield tile
 
 
 def _turns(form: PhasesForm, box: Box, strip: int, blocks: int) -> int:
@@ -252,12 +245,15 @@ _NAMES = tuple(axis.name for axis in AXES)
 def _ranked(form: PhasesForm, target: CudaTarget, wgmma: bool) -> tuple[Config, ...]:
     """The best of each kind first: a search shall not measure the same tile with three depths of its ring."""
     fit = _fit(target, wgmma)
-    tiles = ((phases_seconds(tile, fit), tile) for tile in _tiles(form, target, wgmma))
+    tiles = ((phases_seconds(tile, fit), _kind(tile), tile.config) for tile in _tiles(form, target, wgmma))
     order = sorted(tiles, key=lambda each: each[0])
     first: dict[tuple[int, ...], Config] = {}
-    for _, tile in order:
-        v = tile.value
-        kind = (v["taps_on_n"], v["phase_rows"], v["block_c"], tile.warps, v["blocks_per_sm"])
-        first.setdefault(kind, tile.config)
-    others = [tile.config for _, tile in order]
+    for _, kind, config in order:
+        first.setdefault(kind, config)
+    others = [config for *_, config in order]
     return tuple(dict.fromkeys([*first.values(), *others]))[:_RANKED]
+
+
+def _kind(tile: PhasesTile) -> tuple[int, ...]:
+    v = tile.value
+    return v["taps_on_n"], v["phase_rows"], v["block_c"], tile.warps, v["blocks_per_sm"]

@@ -10,7 +10,7 @@ from math import prod
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import Triple
 from tilesmith.solvers.cuda.phases.form import PhasesForm
-from tilesmith.solvers.solver import Config, Configured, cached_property
+from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 _MOST_SUMS = 128  # registers of a thread's sums
@@ -21,6 +21,27 @@ _MOST_WIDE = 256  # its columns
 _MOST_GRID = 2**31 - 1
 
 
+def window_of(form: PhasesForm, box: Triple, taps_on_n: bool) -> Triple:
+    """Inputs that the positions of a box see."""
+    (d, h, w), (td, th, tw) = box, form.taps
+    return d + td - 1, h if taps_on_n else h + th - 1, w + tw - 1
+
+
+def product_rows(form: PhasesForm, box: Triple, taps_on_n: int, wgmma: bool) -> int:
+    """Rows of the product of a box. A warpgroup has those between lines of positions, too."""
+    if not taps_on_n and not wgmma:
+        return prod(box)
+    d, high, wide = window_of(form, box, bool(taps_on_n))
+    if taps_on_n:
+        return d * high * wide - (form.taps[2] - 1 if taps_on_n == 2 else 0)
+    return ((box[0] - 1) * high + box[1] - 1) * wide + box[2]
+
+
+def fills(rows: int, warps: int, wgmma: bool) -> bool:
+    """Whether so many rows are enough for so many warps along them, of which four multiply together (``wgmma``)."""
+    return rows > 16 * (warps - (4 if wgmma else 1))
+
+
 @dataclass(frozen=True)
 class PhasesTile(Configured):
     """``form`` computed as ``config`` says; see the axes in ``solver``. ``wgmma``: four warps multiply together."""
@@ -29,27 +50,27 @@ class PhasesTile(Configured):
     config: Config
     target: CudaTarget
     wgmma: bool = False
+    varied = frozenset(("strip_h", "stages", "blocks_per_sm"))
 
-    @cached_property
+    @steady
     def taps_on_n(self) -> bool:
         return bool(self.value["taps_on_n"])
 
-    @cached_property
+    @steady
     def rows_on_n(self) -> bool:
         """Whether columns are rows of taps: a row's taps are summed in the product."""
         return self.value["taps_on_n"] == 2
 
-    @cached_property
+    @steady
     def box(self) -> Triple:
         """Positions of a tile along each axis."""
         v = self.value
         return v["tile_d"], v["tile_h"], v["tile_w"]
 
-    @cached_property
+    @steady
     def window(self) -> Triple:
         """Inputs that they see."""
-        d, h, w = (size + taps - 1 for size, taps in zip(self.box, self.form.taps, strict=True))
-        return d, self.box[1] if self.taps_on_n else h, w
+        return window_of(self.form, self.box, self.taps_on_n)
 
     @cached_property
     def strip(self) -> int:
@@ -65,35 +86,32 @@ class PhasesTile(Configured):
     def block_c(self) -> int:
         return self.value["block_c"]
 
-    @cached_property
+    @steady
     def pieces(self) -> int:
         """Pieces of 16 bytes of a pixel in shared memory."""
         return self.block_c // 8
 
-    @cached_property
+    @steady
     def chunks(self) -> int:
         """Blocks of channels."""
         return -(-self.form.channels // self.block_c)
 
-    @cached_property
+    @steady
     def taps(self) -> int:
         """Taps that are summed in the product."""
         return self.form.taps[2] if self.rows_on_n else 1 if self.taps_on_n else prod(self.form.taps)
 
-    @cached_property
+    @steady
     def steps(self) -> int:
         """Steps of 16 products of a block of channels."""
         return (self.taps * self.pieces + 1) // 2
 
-    @cached_property
+    @steady
     def rows(self) -> int:
-        """Rows of the product. A warpgroup has those between lines of positions, too."""
-        if self.wgmma and not self.taps_on_n:
-            (d, h, w), (_, high, wide) = self.box, self.window
-            return ((d - 1) * high + h - 1) * wide + w
-        return prod(self.window) - (self.taps - 1) if self.taps_on_n else prod(self.box)
+        """Rows of the product."""
+        return product_rows(self.form, self.box, self.value["taps_on_n"], self.wgmma)
 
-    @cached_property
+    @steady
     def columns(self) -> int:
         """Columns of a block that mean something."""
         if self.rows_on_n:
@@ -102,26 +120,26 @@ class PhasesTile(Configured):
             return prod(self.form.filter) * self.form.cols
         return self.value["phase_rows"] * self.form.row_columns
 
-    @cached_property
+    @steady
     def block_n(self) -> int:
         unit = 8 * self.value["warps_n"]
         return -(-self.columns // unit) * unit
 
-    @cached_property
+    @steady
     def blocks_n(self) -> int:
         return 1 if self.taps_on_n else self.form.phase_rows // self.value["phase_rows"]
 
-    @cached_property
+    @steady
     def products(self) -> tuple[int, int]:
         """Products of 16 rows, and of 8 columns, of a warp."""
         v = self.value
         return -(-self.rows // (16 * v["warps_m"])), self.block_n // (8 * v["warps_n"])
 
-    @property
+    @steady
     def warps(self) -> int:
         return self.value["warps_m"] * self.value["warps_n"]
 
-    @property
+    @steady
     def threads(self) -> int:
         return self.warps * 32
 
@@ -135,9 +153,27 @@ class PhasesTile(Configured):
     @cached_property
     def tiles(self) -> int:
         """Tiles of positions, whatever their columns."""
-        return self.form.outer * prod(self.tiles_of)
+        return self._strips_of * -(-self.form.base[1] // self.strip)
 
-    @cached_property
+    @steady
+    def _strips_of(self) -> int:
+        """Rows of tiles that lie below one another."""
+        (d, _, w), (deep, _, wide) = self.form.base, self.box
+        return self.form.outer * -(-d // deep) * -(-w // wide)
+
+    @steady
+    def results(self) -> int:
+        """Results of a tile of one box."""
+        form = self.form
+        return prod(self.box) * (prod(form.stride) * form.cols if self.taps_on_n else self.columns)
+
+    @steady
+    def share(self) -> float:
+        """The share of the products that are multiplied."""
+        n = self.products[1]
+        return sum(mask.bit_count() for mask in self.used) / (self.steps * n) if self.steps else 0.0
+
+    @steady
     def used(self) -> tuple[int, ...]:
         """Of each step a bit for each product of 8 columns: whether any warp finds weights there in any block."""
         every = (1 << self.products[1]) - 1
@@ -154,7 +190,7 @@ class PhasesTile(Configured):
             masks.append(mask)
         return tuple(masks)
 
-    @cached_property
+    @steady
     def out_vector(self) -> int:
         """Results that a thread stores at once."""
         if not self.taps_on_n:
@@ -163,7 +199,7 @@ class PhasesTile(Configured):
 
     # --- memory ---
 
-    @cached_property
+    @steady
     def window_bytes(self) -> int:
         if self.wgmma:
             _, high, wide = self.window
@@ -173,25 +209,25 @@ class PhasesTile(Configured):
         pitch = self.block_c * 2 + (0 if self.pieces % 2 else 16)
         return -(-prod(self.window) * pitch // 128) * 128
 
-    @cached_property
+    @steady
     def filter_bytes(self) -> int:
         """The filter of a block of columns and of channels in shared memory."""
         if self.wgmma:
             return self.block_n * self.steps * 32
         return -(-(self.block_n + 8) * (self.steps * 32 + 16) // 128) * 128
 
-    @cached_property
+    @steady
     def staged_size(self) -> int:
         """Bytes of a staged result: sums are not rounded where something is added to them."""
         late = self.taps_on_n or self.form.epilogue.residual
         return 4 if late else dtype(self.form.out_dtype).nbytes
 
-    @cached_property
+    @steady
     def staged_pitch(self) -> int:
         """Elements between staged rows: what lanes write together lies in different banks."""
         return self.block_n + (8 if self.block_n % 16 == 0 else 0)
 
-    @cached_property
+    @steady
     def staged_bytes(self) -> int:
         rows = self.products[0] * self.value["warps_m"] * 16
         if self.taps_on_n:
@@ -200,15 +236,16 @@ class PhasesTile(Configured):
         return rows * self.staged_pitch * self.staged_size
 
     def _bytes(self, resident: bool) -> int:
-        stage = self.window_bytes + (0 if resident else self.filter_bytes)
-        return self.value["stages"] * stage + (self.chunks * self.filter_bytes if resident else 0) + self.staged_bytes
+        filter_ = self.filter_bytes
+        ring = self.value["stages"] * (self.window_bytes + (0 if resident else filter_))
+        return ring + (self.chunks * filter_ if resident else 0) + self.staged_bytes
 
     @cached_property
     def resident(self) -> bool:
         """Whether a block keeps its filter in shared memory: where that leaves room for the blocks of an SM."""
         return self.chunks == 1 or self._bytes(True) <= self._most_bytes
 
-    @property
+    @cached_property
     def _most_bytes(self) -> int:
         t = self.target
         return min(t.shared_bytes_per_sm // self.value["blocks_per_sm"] - 1024, t.shared_bytes_per_block)
@@ -217,11 +254,11 @@ class PhasesTile(Configured):
     def shared_bytes(self) -> int:
         return self._bytes(self.resident)
 
-    @cached_property
+    @steady
     def packed_elements(self) -> int:
         return self.blocks_n * self.chunks * self.block_n * self.steps * 16
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         m, n = self.products
@@ -244,20 +281,18 @@ class PhasesTile(Configured):
         resident = self.target.cores * self.value["blocks_per_sm"]
         return self.blocks_n * max(1, min(self.tiles, resident // self.blocks_n))
 
-    @cached_property
-    def fits(self) -> bool:
-        """Whether such a kernel exists."""
-        v, form, target = self.value, self.form, self.target
+    @steady
+    def exists(self) -> bool:
+        """Whether there are such products, however many blocks, stages and rows of a strip there are."""
+        v, form = self.value, self.form
         if self.rows_on_n and form.taps[2] == 1:
             return False
-        if (v["strip_h"] > 0) != self.taps_on_n or (self.taps_on_n and v["phase_rows"] != 1):
+        if v["phase_rows"] != 1 if self.taps_on_n else form.phase_rows % v["phase_rows"]:
             return False
-        if not self.taps_on_n and form.phase_rows % v["phase_rows"]:
+        (d, h, w), base = self.box, form.base
+        if d > base[0] or h > base[1] or w > base[2]:
             return False
-        if any(tile > size for tile, size in zip(self.box, form.base, strict=True)):
-            return False
-        least = 16 * (v["warps_m"] - (4 if self.wgmma else 1))
-        if self.warps > 16 or self.rows <= least or self.columns <= 8 * (v["warps_n"] - 1):
+        if self.warps > 16 or not fills(self.rows, v["warps_m"], self.wgmma) or self.columns <= 8 * (v["warps_n"] - 1):
             return False
         m, n = self.products
         if self.wgmma:
@@ -267,14 +302,20 @@ class PhasesTile(Configured):
                 return False
         elif m * n * self.steps > _MOST_UNROLLED:
             return False
-        if m * n * 4 > _MOST_SUMS or n > 32:
+        return m * n * 4 <= _MOST_SUMS and n <= 32 and self.packed_elements < _MOST_GRID
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether such a kernel exists."""
+        v, target = self.value, self.target
+        if (v["strip_h"] > 0) != self.taps_on_n or not self.exists:
             return False
-        registers = min(_MOST_REGISTERS, target.registers_per_sm // (self.threads * v["blocks_per_sm"]) - 8)
-        if self.registers > registers or self.threads * v["blocks_per_sm"] > target.threads_per_sm:
+        threads = self.threads * v["blocks_per_sm"]
+        if self.registers > min(_MOST_REGISTERS, target.registers_per_sm // threads - 8):
             return False
-        if self.shared_bytes > self._most_bytes:
+        if threads > target.threads_per_sm or self.shared_bytes > self._most_bytes:
             return False
-        return self.tiles * self.blocks_n < _MOST_GRID and self.packed_elements < _MOST_GRID
+        return self.tiles * self.blocks_n < _MOST_GRID
 
 
 @lru_cache(maxsize=256)

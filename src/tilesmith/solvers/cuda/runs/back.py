@@ -17,7 +17,7 @@ from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.runs.form import PIECE, WHOLE_PIXELS, Rows, refused
-from tilesmith.solvers.solver import Config, Configured, Rejected, cached_property
+from tilesmith.solvers.solver import Config, Configured, Rejected, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 _MAX_PIECES = 48  # of the sums: a warp holds all that it multiplies
@@ -109,84 +109,85 @@ class BackTile(Configured):
     form: BackForm
     config: Config
     target: CudaTarget
+    varied = frozenset(("blocks_per_sm",))
 
-    @cached_property
+    @steady
     def tile_w(self) -> int:
         """Positions of a tile in a row: equal parts of all."""
         return ceil(self.form.base[2] / self.value["parts_w"])
 
-    @cached_property
+    @steady
     def tile_h(self) -> int:
         return self.value["tile_h"]
 
-    @cached_property
+    @steady
     def products(self) -> tuple[int, int]:
         """Products of 16 rows, and of 8 columns in a row of phases, of a warp."""
         v = self.value
         return ceil(self.tile_h * self.tile_w / (16 * v["warps_m"])), ceil(self.form.step / (8 * v["warps_n"]))
 
-    @cached_property
+    @steady
     def warps(self) -> int:
         return self.value["warps_m"] * self.value["warps_n"]
 
-    @cached_property
+    @steady
     def window(self) -> tuple[int, int, int]:
         d, h, w = self.form.taps
         return d, self.tile_h + h - 1, self.tile_w + w - 1
 
-    @cached_property
+    @steady
     def pixel_bytes(self) -> int:
         """An odd multiple of 16: eight pixels lie in different banks."""
         return (self.form.pixel_pieces | 1) * 16
 
-    @cached_property
+    @steady
     def window_bytes(self) -> int:
         return ceil(prod(self.window) * self.pixel_bytes / 128) * 128
 
-    @cached_property
+    @steady
     def k_pairs(self) -> int:
         return ceil(self.form.k_steps / 2)
 
-    @cached_property
+    @steady
     def filter_bytes(self) -> int:
         """Of a row of phases."""
         return self.form.step // 8 * self.k_pairs * 512
 
-    @cached_property
+    @steady
     def staged_size(self) -> int:
         """Bytes of a staged result: a residual is added to sums."""
         return 4 if self.form.g.epilogue.residual else dtype(self.form.g.x.dtype).nbytes
 
-    @cached_property
+    @steady
     def shift(self) -> int:
         """Elements before the first staged one, so that what is stored at once is aligned."""
         return -self.form.pad % self.form.out_vector
 
-    @cached_property
+    @steady
     def staged_row(self) -> int:
         """Elements of a staged row."""
         return ceil((self.tile_w * self.form.step + self.shift) / 8) * 8
 
-    @cached_property
+    @steady
     def shared_bytes(self) -> int:
         rows = self.value["phase_rows"] * self.tile_h
         staged = ceil(rows * self.staged_row * self.staged_size / 128) * 128
         return self.value["phase_rows"] * self.filter_bytes + 2 * self.window_bytes + staged
 
-    @cached_property
+    @steady
     def groups(self) -> int:
         """Blocks with different phases."""
         return self.form.phases // self.value["phase_rows"]
 
-    @cached_property
+    @steady
     def tiles_h(self) -> int:
         return ceil(self.form.base[1] / self.tile_h)
 
-    @cached_property
+    @steady
     def tiles_w(self) -> int:
         return ceil(self.form.base[2] / self.tile_w)
 
-    @cached_property
+    @steady
     def tiles(self) -> int:
         return self.form.g.n * self.form.base[0] * self.tiles_h * self.tiles_w
 
@@ -195,11 +196,11 @@ class BackTile(Configured):
         each = max(1, self.target.cores * self.value["blocks_per_sm"] // self.groups)
         return self.groups * min(each, self.tiles)
 
-    @cached_property
+    @steady
     def packed_words(self) -> int:
         return self.form.phases * self.filter_bytes // 4
 
-    @cached_property
+    @steady
     def loads(self) -> int:
         """Pieces of a window that a thread moves."""
         return ceil(prod(self.window) * self.form.pixel_pieces / (32 * self.warps))

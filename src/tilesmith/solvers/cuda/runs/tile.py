@@ -8,7 +8,7 @@ from math import ceil
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.dense import widest
 from tilesmith.solvers.cuda.runs.form import RunsForm
-from tilesmith.solvers.solver import Config, Configured, cached_property
+from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 
@@ -19,30 +19,31 @@ class _Tile(Configured):
     form: RunsForm
     config: Config
     target: CudaTarget
+    varied = frozenset(("blocks_per_sm",))
 
-    @cached_property
+    @steady
     def products_n(self) -> int:
         return self.value["block_n"] // 8
 
-    @cached_property
+    @steady
     def blocks_n(self) -> int:
         return ceil(self.form.g.k / self.value["block_n"])
 
-    @cached_property
+    @steady
     def chunks(self) -> int:
         """Copies of a row."""
         span = (self.value["tile_w"] - 1) * self.form.step + 16 * self.form.k_steps
         return ceil(2 * span / self.form.copy)
 
-    @cached_property
+    @steady
     def row_bytes(self) -> int:
         return ceil(self.chunks * self.form.copy / 16) * 16
 
-    @cached_property
+    @steady
     def tiles_w(self) -> int:
         return ceil(self.form.g.output[2] / self.value["tile_w"])
 
-    @cached_property
+    @steady
     def images(self) -> int:
         return self.form.g.n * self.form.g.output[0]
 
@@ -59,46 +60,46 @@ class _Tile(Configured):
 class RunsTile(_Tile):
     """Forward: a warp has ``rows`` rows of ``parts`` times 16 results, and every ``warps_k``-th sixteen of a run."""
 
-    @cached_property
+    @steady
     def grid_of_warps(self) -> tuple[int, int]:
         """Warps along the rows and columns of a tile."""
         v = self.value
         return v["tile_h"] // v["rows"], v["tile_w"] // (16 * v["parts"])
 
-    @cached_property
+    @steady
     def warps(self) -> int:
         h, w = self.grid_of_warps
         return h * w * self.value["warps_k"]
 
-    @cached_property
+    @steady
     def stage_bytes(self) -> int:
         return ceil((self.value["tile_h"] + self.form.taps - 1) * self.row_bytes / 128) * 128
 
-    @cached_property
+    @steady
     def staged_pitch(self) -> int:
         """Sums from pixel to pixel: four rows of pairs lie in different banks."""
         n = self.value["block_n"]
         return n if n % 16 else n + 8
 
-    @cached_property
+    @steady
     def shared_bytes(self) -> int:
         staged = self.value["tile_h"] * self.value["tile_w"] * self.staged_pitch * 4
         return self.value["stages"] * self.stage_bytes + staged
 
-    @cached_property
+    @steady
     def quads(self) -> int:
         """Sixteens of bytes of the filter that a lane takes for 16 elements of a run."""
         return ceil(self.form.taps * self.products_n / 2)
 
-    @cached_property
+    @steady
     def packed_quads(self) -> int:
         return self.blocks_n * self.form.steps * self.form.k_steps * self.quads * 32
 
-    @cached_property
+    @steady
     def tiles_h(self) -> int:
         return ceil(self.form.g.output[1] / self.value["tile_h"])
 
-    @cached_property
+    @steady
     def tiles(self) -> int:
         return self.images * self.tiles_h * self.tiles_w
 
@@ -108,14 +109,14 @@ class RunsTile(_Tile):
         each = max(1, self.target.cores * self.value["blocks_per_sm"] // self.blocks_n)
         return self.blocks_n * min(each, self.tiles)
 
-    @cached_property
+    @steady
     def out_vector(self) -> int:
         """Results that a thread stores at once."""
         view = self.form.g.y
         steps = [s for axis, (s, n) in enumerate(zip(view.strides, view.shape, strict=True)) if n > 1 and axis != 1]
         return widest(min(8, 16 // dtype(view.dtype).nbytes), [view.shape[1], *steps])
 
-    @cached_property
+    @steady
     def sums(self) -> int:
         """Registers of sums of a thread."""
         return self.value["rows"] * self.value["parts"] * self.products_n * 4
@@ -134,21 +135,21 @@ class RunsTile(_Tile):
 class RunsWeightsTile(_Tile):
     """Backward weights: a warp has every ``warps_e``-th sixteen of the elements of a run, in one phase."""
 
-    @cached_property
+    @steady
     def warps(self) -> int:
         return self.value["warps_a"] * self.value["warps_e"]
 
-    @cached_property
+    @steady
     def tiles_m(self) -> int:
         """Sixteens of a run that a warp has."""
         return ceil(self.form.k_steps / self.value["warps_e"])
 
-    @cached_property
+    @steady
     def dy_bytes(self) -> int:
         """Of a row of dy, as products take it."""
         return self.value["tile_w"] * self.value["block_n"] * 2
 
-    @cached_property
+    @steady
     def dy_words(self) -> int:
         """Of all rows of dy, as products take them."""
         rows = self.images * self.form.g.output[1] * self.tiles_w
@@ -158,25 +159,25 @@ class RunsWeightsTile(_Tile):
     def workspace_bytes(self) -> int:
         return self.partial_bytes + 4 * self.dy_words
 
-    @cached_property
+    @steady
     def stage_bytes(self) -> int:
         return ceil((self.value["warps_a"] * self.row_bytes + self.form.taps * self.dy_bytes) / 128) * 128
 
-    @cached_property
+    @steady
     def shared_bytes(self) -> int:
         return self.value["stages"] * self.stage_bytes
 
-    @cached_property
+    @steady
     def groups(self) -> int:
         """Blocks that share neither phases nor channels of dy."""
         return ceil(self.form.steps / self.value["warps_a"]) * self.blocks_n
 
-    @cached_property
+    @steady
     def bands(self) -> int:
         """Rows of a phase."""
         return self.form.g.output[1] + self.form.taps - 1
 
-    @cached_property
+    @steady
     def items(self) -> int:
         return self.images * self.bands * self.tiles_w
 
@@ -185,7 +186,7 @@ class RunsWeightsTile(_Tile):
         """Blocks that share the rows of a group."""
         return min(self.items, max(1, self.target.cores * self.value["blocks_per_sm"] // self.groups))
 
-    @cached_property
+    @steady
     def sums(self) -> int:
         """Registers of sums of a thread."""
         return self.form.taps * self.tiles_m * self.products_n * 4
@@ -194,7 +195,7 @@ class RunsWeightsTile(_Tile):
     def partial_bytes(self) -> int:
         return self.slices * self.groups * self.warps * self.sums * 128
 
-    @cached_property
+    @steady
     def ragged(self) -> bool:
         return self.form.g.output[2] % 16 != 0
 

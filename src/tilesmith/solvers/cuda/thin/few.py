@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.thin.form import ThinForm
-from tilesmith.solvers.solver import Config, Configured, cached_property
+from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 if TYPE_CHECKING:
@@ -34,12 +34,13 @@ class FewTile(Configured):
     form: ThinForm
     config: Config
     target: CudaTarget
+    varied = frozenset(("blocks_per_sm",))
 
     @property
     def threads(self) -> int:
         return self.value["threads"]
 
-    @cached_property
+    @steady
     def groups(self) -> int:
         return -(-self.form.length // PIXELS)
 
@@ -53,7 +54,7 @@ class FewTile(Configured):
         each = self.value["blocks_per_sm"]
         return each == 1 or self.target.cores * (each // 2) * self.threads < self.groups
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         """An estimate of a thread's registers, no more than a block can have."""
         form = self.form

@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.thin.form import ThinForm
 from tilesmith.solvers.cuda.thin.reading import Reading, padding
-from tilesmith.solvers.solver import Config, Configured, cached_property
+from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 _MAX_HELD = 64  # registers of the filter that a thread may hold
 _MAX_SUMS = 128  # registers of a thread's sums of weights
 # Of the turns of shared memory, what runs may take. An H100 was faster with 0.31 to 0.91 of them, slower with 0.95 up.
 _WORTH = 0.93
+
+
+@lru_cache(maxsize=256)
+def _parts(first: int, second: int) -> tuple[int, int]:
+    m, n = -(-first // 16), -(-second // 8)
+    for count in (1, 2, 4, 8, 16):
+        found = [
+            (-(-m // a) * 2 + -(-n // (count // a)), a, count // a)
+            for a in (1, 2, 4, 8)
+            if count % a == 0 and -(-m // a) * -(-n // (count // a)) * 4 <= _MAX_SUMS
+        ]
+        if found:
+            return min(found)[1:]
+    raise ValueError(f"{first} x {second} results are too many")
+
+
+@lru_cache(maxsize=256)
+def _reading(widths: tuple[int, int], tile: tuple[int, int], team: int) -> Reading:
+    """By runs where that takes clearly fewer turns."""
+    singly, runs = (Reading(widths, tile, team, way) for way in (False, True))
+    return runs if runs.turns <= _WORTH * singly.turns else singly
 
 
 @dataclass(frozen=True)
@@ -23,6 +45,7 @@ class ThinTile(Configured):
     form: ThinForm
     config: Config
     target: CudaTarget
+    varied = frozenset(("blocks_per_sm",))
 
     @property
     def weights(self) -> bool:
@@ -45,7 +68,7 @@ class ThinTile(Configured):
     def threads(self) -> int:
         return self.warps * 32
 
-    @cached_property
+    @steady
     def pads(self) -> tuple[int, int]:
         """Elements between rows in shared memory."""
         form = self.form
@@ -54,7 +77,7 @@ class ThinTile(Configured):
         size = dtype(form.out_dtype).nbytes
         return padding(form.first, 2, 32), padding(form.second, size, 8 * size)
 
-    @cached_property
+    @steady
     def widths(self) -> tuple[int, int]:
         """Bytes of a slab's rows of ``first`` and of ``second``."""
         form = self.form
@@ -62,13 +85,13 @@ class ThinTile(Configured):
         first, second = (form.first + self.pads[0]) * 2, (form.second + self.pads[1]) * size
         return -(-self.slab * first // 16) * 16, -(-self.slab * second // 16) * 16
 
-    @cached_property
+    @steady
     def stage_bytes(self) -> int:
         return sum(self.widths) if self.weights else self.widths[0]
 
     # --- rows ---
 
-    @cached_property
+    @steady
     def products(self) -> tuple[int, int]:
         """Products of 16 along k, and of 8 columns, of a row."""
         return -(-self.form.first // 16), -(-self.form.second // 8)
@@ -80,40 +103,28 @@ class ThinTile(Configured):
 
     # --- weights ---
 
-    @cached_property
+    @steady
     def parts(self) -> tuple[int, int]:
         """Parts of the result in rows and columns: one, or one for each of a block's warps."""
-        m, n = -(-self.form.first // 16), -(-self.form.second // 8)
-        for count in (1, 2, 4, 8, 16):
-            found = [
-                (-(-m // a) * 2 + -(-n // (count // a)), a, count // a)
-                for a in (1, 2, 4, 8)
-                if count % a == 0 and -(-m // a) * -(-n // (count // a)) * 4 <= _MAX_SUMS
-            ]
-            if found:
-                return min(found)[1:]
-        raise ValueError(f"{self.form.first} x {self.form.second} results are too many")
+        return _parts(self.form.first, self.form.second)
 
     @property
     def team(self) -> int:
         """Warps that share a slab."""
         return self.parts[0] * self.parts[1]
 
-    @cached_property
+    @steady
     def tile(self) -> tuple[int, int]:
         """Products of 16 rows, and of 8 columns, of a warp."""
         return -(-self.form.first // (16 * self.parts[0])), -(-self.form.second // (8 * self.parts[1]))
 
-    @cached_property
+    @steady
     def sums(self) -> int:
         return self.tile[0] * self.tile[1] * 4
 
-    @cached_property
+    @steady
     def reading(self) -> Reading:
-        """By runs where that takes clearly fewer turns."""
-        widths = (self.form.first, self.form.second)
-        singly, runs = (Reading(widths, self.tile, self.team, way) for way in (False, True))
-        return runs if runs.turns <= _WORTH * singly.turns else singly
+        return _reading((self.form.first, self.form.second), self.tile, self.team)
 
     # --- both ---
 
@@ -131,7 +142,7 @@ class ThinTile(Configured):
     def partial_bytes(self) -> int:
         return self.blocks * self.team * self.sums * 128 if self.weights else 0
 
-    @cached_property
+    @steady
     def shared_bytes(self) -> int:
         ring = self.rings * self.stages * self.stage_bytes
         if self.weights:  # reads go beyond a row, as far as whole products do
@@ -142,7 +153,7 @@ class ThinTile(Configured):
         filter_, biases = tiles * 16 * pitch, -(-tiles * 32 // 128) * 128
         return filter_ + biases + ring + 128 + self.warps * self.widths[1]
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         parts = self.slab // 16

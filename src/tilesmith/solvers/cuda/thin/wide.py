@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.thin.reading import padding
 from tilesmith.solvers.cuda.thin.tile import ThinTile
-from tilesmith.solvers.solver import cached_property
+from tilesmith.solvers.solver import cached_property, steady
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import WideThinFit
@@ -66,21 +66,21 @@ def _writing(width: int, size: int, step: int, across: int) -> tuple[int, float]
 class WideTile(ThinTile):
     """``form``, of rows, computed as ``config`` says; see the axes in ``solver``."""
 
-    @cached_property
+    @steady
     def row_step(self) -> int:
         """The step from a lane's row to its neighbour's: where a width is odd, a lane has an even row and the next."""
         return 2 if self.form.first % 2 or self.form.second % 2 else 1
 
-    @cached_property
+    @steady
     def pads(self) -> tuple[int, int]:
         form, unit = self.form, 32 // self.row_step
         return padding(form.first, 2, unit), padding(form.second, dtype(form.out_dtype).nbytes, unit)
 
-    @cached_property
+    @steady
     def _reads(self) -> tuple[int, float]:
         return _reading(self.form.first + self.pads[0], self.row_step, self.products[0])
 
-    @cached_property
+    @steady
     def _writes(self) -> tuple[int, float]:
         size = dtype(self.form.out_dtype).nbytes
         return _writing(self.form.second + self.pads[1], size, self.row_step, self.products[1])
@@ -90,14 +90,14 @@ class WideTile(ThinTile):
         """Products along k, and of 8 columns, whose elements lanes have in runs: those that take the fewest turns."""
         return self._reads[0], self._writes[0]
 
-    @cached_property
+    @steady
     def turns(self) -> float:
         """Turns of shared memory for 16 rows: copies in and out, operands, results, and the filter of a product."""
         form, (along, across) = self.form, self.products
         copied = 16 * (form.first * 2 + form.second * dtype(form.out_dtype).nbytes) / 128
         return copied + along * self._reads[1] + across * self._writes[1] + along * across / 2
 
-    @cached_property
+    @steady
     def stage_bytes(self) -> int:
         """Results lie where the rows that they come from were."""
         return max(self.widths)
@@ -106,14 +106,14 @@ class WideTile(ThinTile):
     def held(self) -> bool:
         return False
 
-    @cached_property
+    @steady
     def shared_bytes(self) -> int:
         along, across = self.products
         filter_, biases = -(-along * (across * 256 + 16) // 128) * 128, -(-across * 32 // 128) * 128
         barriers = -(-self.warps * self.stages * 8 // 128) * 128
         return filter_ + biases + barriers + self.warps * (self.stages * self.stage_bytes + 64)
 
-    @cached_property
+    @steady
     def registers(self) -> int:
         """An estimate of a thread's registers."""
         parts, (along, across) = self.slab // 16, self.products

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled, Window
+from tilesmith.solvers.cuda.common.form import LINE
 from tilesmith.solvers.cuda.common.planes import looks
-from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile, streams
+from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile
+from tilesmith.solvers.solver import steady_part
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import TileFit
 
-_LINE = 128
 _ADDS = 128  # of an SM in a cycle
 # Steps with factors of blocks over their estimate, beside those of tiles whose columns lie in one block: columns of two
 # blocks (1.13 to 1.35 on an H200), and a factor for each column (1.45).
 _PARTED, _EACH = 1.15, 1.4
 _ONCE = 0.25e-6  # saved by blocks with one tile that have an SM each (median of 18 products in rows, on an H100)
-# A row of 128 bytes that begins inside a sector of 32 is read as two: what its copy costs over that of one that is not.
-# By columns, to begin inside a line of 128 is enough. From 22 products on an H100 (gpu_clusters_h100.jsonl);
-# convolutions were measured on an H200.
-_SECTOR, _ALONG_K, _BY_COLUMNS, _OF_CONVOLUTIONS = 32, 2.3, 2.75, 2.0
 # The times of clusters of four and of eight over their estimates: of 16-bit products with such rows, and of others.
 _TORN_CLUSTERS, _CLUSTERS = {4: 1.01, 8: 0.94}, 1.05
 
@@ -31,7 +28,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     form, v = t.form, t.value
     bm, bn = t.block_m, t.block_n
     per_sm, split = v["blocks_per_sm"], v["cluster_k"]
-    steps = sum(t.layer_steps) / len(t.layer_steps) / t.parts * (1 - t.left_out)
+    steps = t.mean_steps / t.parts * (1 - t.left_out)
     blocks = t.tiles * split * t.cast
     slots = t.at_once * t.cast
     if split > 1:
@@ -39,7 +36,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     waves = ceil(blocks / slots)
     # An SM's blocks share its tensor cores and copies.
     busy = min(per_sm, ceil(blocks / t.target.cores))
-    per_step = _step_cycles(t, fit) * busy
+    per_step = _step_cycles(t, fit, v["resident"], split > 1, v["split_k"] > 1, t.cast_m, t.cast_n) * busy
     stored = fit.scattered if t.store == "DIRECT" else fit.stored
     epilogue = fit.epilogue + bm * bn / stored
     if t.store in ("RUN", "LINES"):
@@ -59,7 +56,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     ring = t.stages * t.stage_bytes * busy
     loaded = steps * waves * t.stage_bytes * busy
     # Bytes in flight over the way from DRAM.
-    if streams(form, t.target):
+    if t.streams:
         refilled = steps * waves * (fit.refill + t.stage_bytes * busy / fit.filled) / max(t.stages - 1, 1)
         cycles = max(cycles, refilled, fit.latency)
     else:
@@ -80,49 +77,52 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if t.once and per_sm == 1:
         seconds -= _ONCE
     if t.cast > 2:
-        seconds *= _TORN_CLUSTERS[t.cast] if torn(form) and form.nbytes == 2 else _CLUSTERS
-    exchanged = fit.exchanged * (form.transposed and not streams(form, t.target))
+        seconds *= _TORN_CLUSTERS[t.cast] if form.torn and form.nbytes == 2 else _CLUSTERS
+    exchanged = fit.exchanged * (form.transposed and not t.streams)
     return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])
 
 
 def _streaming(t: Sm90Tile, fit: TileFit) -> float:
     """The time of a memory-bound GEMM with this kind of tile, over the time of its bytes."""
     form = t.form
-    if not streams(form, t.target):
+    if not t.streams:
         return 1.0
     by_columns = form.a_columns if form.rows > form.cols else form.b_columns  # of the operand that streams
     few = not by_columns and min(form.rows, form.cols) <= 64
     factor = 1 + fit.half_used * (t.b_read / t.block_n - 1) if form.b_columns else 1.0
     if form.nbytes == 1 and (t.tiles_n if form.rows > form.cols else t.tiles_m) > 1:
         factor += fit.reread
-    if t.value["stages"] == MAX_STAGES and t.span == _LINE:
+    if t.value["stages"] == MAX_STAGES and t.span == LINE:
         factor *= fit.full_ring_few if few else fit.full_ring
     elif t.value["stages"] == MAX_STAGES and few:
         factor *= fit.full_ring_few
     return factor * fit.few_as_columns if form.transposed and form.cols <= 16 else factor
 
 
-def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
+@steady_part
+def _step_cycles(
+    t: Sm90Tile, fit: TileFit, resident: int, split: bool, sliced: bool, cast_m: int, cast_n: int
+) -> float:
     """Cycles of one step of one tile."""
     bm, bn, span = t.block_m, t.block_n, t.span
     tensor = bm * bn * span / (2 * fit.macs)  # an SM multiplies as many bytes a cycle of all types
     if t.form.promoted:  # a warpgroup adds up while the other multiplies, if there is one
         # Factors of columns are read, those of two blocks are chosen from.
-        added = bm * bn * (span / _LINE) / _ADDS * (3 if t.each_column else 2 if t.parted else 1)
+        added = bm * bn * (span / LINE) / _ADDS * (3 if t.each_column else 2 if t.parted else 1)
         tensor = max(tensor, (tensor + added) / min(t.value["warpgroups"], 2))
     # A product of 64 rows reads its operands from shared memory; the copies write them.
     rows, columns = t.a_read, t.b_read if t.form.kind == "gemm" else t.b_cols
     shared = (bm / 64 * (64 + bn) + rows + columns) * span / fit.shared
-    if t.value["resident"]:
+    if resident:
         columns = 0
     # Neighbouring SMs that read the same bytes share what L2 sends them; those of a split cluster read different ones.
-    rate = fit.l2 if t.value["cluster_k"] == 1 or streams(t.form, t.target) else fit.l2_unshared
+    rate = fit.l2 if not split or t.streams else fit.l2_unshared
     # NOTE: a row of fewer than 128 bytes takes the copy engine as long as a whole one (2 cycles, seen with 64 bytes).
-    a_span, b_span = (span if by_columns else max(span, _LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
+    a_span, b_span = (span if by_columns else max(span, LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
     if t.form.b_columns and t.value["slab_n"] == 32:
         b_span *= 2
-    a_cost, b_cost = request_costs(t.form)
-    loads = (rows * a_span * a_cost / t.cast_n + columns * b_span * b_cost / t.cast_m) / rate
+    a_cost, b_cost = t.form.request_costs
+    loads = (rows * a_span * a_cost / cast_n + columns * b_span * b_cost / cast_m) / rate
     lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]
     cycles = max(tensor, shared, loads) + fit.step + lost
     cycles *= _EACH if t.each_column else _PARTED if t.parted else 1.0
@@ -131,41 +131,15 @@ def _step_cycles(t: Sm90Tile, fit: TileFit) -> float:
         cycles *= fit.beyond
     alone = (
         t.form.kind == "wrw"
-        and (v["warpgroups"], v["products_m"], v["blocks_per_sm"], v["split_k"]) == (1, 1, 1, 1)
+        and (v["warpgroups"], v["products_m"], v["blocks_per_sm"], sliced) == (1, 1, 1, False)
         and bn <= 192
     )
     return cycles * fit.weights_alone if alone else cycles
 
 
-def torn(form: Sm90Form) -> bool:
-    """Whether copies of rows of an operand begin inside sectors, or inside lines where that counts."""
-    return max(request_costs(form)) > 1
-
-
-def request_costs(form: Sm90Form) -> tuple[float, float]:
-    """The costs of copies of rows of 128 bytes of both operands, over those of rows that begin at lines."""
-    return _request(form, form.a, form.a_columns), _request(form, form.b, form.b_columns)
-
-
-def _request(form: Sm90Form, operand: Tiled | Window, by_columns: bool) -> float:
-    if isinstance(operand, Window):
-        return 1.0
-    gemm = form.kind == "gemm"
-    whole = _LINE if gemm and by_columns else _SECTOR
-    steps = zip(operand.dims[1:], operand.strides, strict=True)
-    if not any(size > 1 and form.nbytes * stride % whole for size, stride in steps):
-        return 1.0
-    return (_BY_COLUMNS if by_columns else _ALONG_K) if gemm else _OF_CONVOLUTIONS
-
-
 def _dram_seconds(t: Sm90Tile, fit: TileFit) -> float:
     form = t.form
-    sizes = [prod(operand.dims) * form.nbytes for operand in (form.a, form.b) if isinstance(operand, Tiled | Window)]
-    out = form.layers * form.rows * form.cols
-    if form.kind == "wrw":
-        out = form.groups * form.rows * len(form.taps.offset) * form.channels
-    moved = sum(sizes) + out * dtype(form.out_dtype).nbytes * (1 + (form.residual is not None) + (form.beta != 0.0))
-    return (moved + _read_again(t) + form.layers * form.rows * _torn_bytes(t, fit)) / t.target.bytes_per_s
+    return (form.moved_bytes + _read_again(t) + form.layers * form.rows * _torn_bytes(t, fit)) / t.target.bytes_per_s
 
 
 def _read_again(t: Sm90Tile) -> float:
@@ -184,9 +158,18 @@ def _torn_bytes(t: Sm90Tile, fit: TileFit) -> float:
     if t.form.transposed or t.form.kind == "wrw":
         return 0
     tiles_n = t.tiles_n * t.cast_n
-    edges = [i * t.block_n * dtype(t.form.out_dtype).nbytes for i in range(1, min(tiles_n, 9))]
-    torn = sum(fit.torn_sector if edge % 32 else fit.torn_line if edge % 128 else 0 for edge in edges)
-    return torn * max(tiles_n - 1, 0) // max(len(edges), 1)
+    edges = min(tiles_n, 9) - 1
+    return (
+        _torn(edges, t.block_n * t.form.out_nbytes, fit.torn_sector, fit.torn_line)
+        * max(tiles_n - 1, 0)
+        // max(edges, 1)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _torn(edges: int, width: int, sector: float, line: float) -> float:
+    """Bytes at the first ``edges`` edges of tiles of ``width`` bytes: those inside a sector or a line cost so many."""
+    return sum(sector if edge % 32 else line if edge % 128 else 0 for edge in (i * width for i in range(1, edges + 1)))
 
 
 def bound_by_memory(t: Sm90Tile, fit: TileFit) -> bool:

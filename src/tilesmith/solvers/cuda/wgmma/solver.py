@@ -29,7 +29,7 @@ class _WgmmaSolver(Sm90Solver[Sm90Tile]):
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return Space(self.forms(problem), target).ranked(1)[0]
+        return Space(self.forms(problem), target).best()
 
     def ranked(self, problem: Geometry, target: CudaTarget) -> list[Config]:
         """Configs worth measuring, the untuned choice first."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form
-from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds, torn
+from tilesmith.solvers.cuda.common.tile import most_sums
+from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds
 from tilesmith.solvers.cuda.wgmma.tile import CLUSTERS, MAX_STAGES, Sm90Tile, streams
 from tilesmith.solvers.solver import Axis, Config, SearchSpace, cached_property, values_of
 from tilesmith.targets.fits.choose import fit_of
@@ -100,13 +102,19 @@ class Space:
             return False
         return t.fits and t.block_m < 2 * max(t.form.rows, 64)
 
-    def ranked(self, most: int = _RANKED) -> list[Config]:
+    def ranked(self) -> list[Config]:
         """Some hundreds of configs, those first that the cost model likes."""
         fit = fit_of(self.target).tile
-        found = [(predicted_seconds(t, fit), place, t.config) for place, t in enumerate(self._candidates()) if t.fits]
-        if not found:
+        found = [(predicted_seconds(tile, fit), tile.config) for tile in self._fitting()]
+        return [self._grouped(config) for _, config in sorted(found, key=lambda each: each[0])[:_RANKED]]
+
+    def best(self) -> Config:
+        """The first of ``ranked``."""
+        fit = fit_of(self.target).tile
+        tile = min(self._fitting(), key=lambda tile: predicted_seconds(tile, fit), default=None)
+        if tile is None:
             raise ValueError("no tile fits this problem")
-        return [self._grouped(config) for _, _, config in sorted(found, key=lambda item: item[:2])[:most]]
+        return self._grouped(tile.config)
 
     def _grouped(self, config: Config) -> Config:
         """``config`` with so many rows of tiles walked together that what its columns bring from DRAM is read once."""
@@ -122,46 +130,51 @@ class Space:
                 return wide
         return config
 
-    def _candidates(self) -> Iterator[Sm90Tile]:
+    def _fitting(self) -> Iterator[Sm90Tile]:
+        return (tile for first in self._sizes() for tile in self._variants(first) if tile.fits)
+
+    def _sizes(self) -> Iterator[Sm90Tile]:
+        """A tile of each size that fits."""
         for swap, form in enumerate(self.forms):
             widths = _widths(form)
             for wgs, mi, pp, per_sm in _SHAPES:
+                if 64 * mi * (1 if pp else wgs) >= 2 * max(form.rows, 64):
+                    continue
                 base = _config(warpgroups=wgs, products_m=mi, pingpong=pp, swap_mn=swap, blocks_per_sm=per_sm)
-                for bn, bk, slab in itertools.product(widths, self._depths(form), _slabs(form)):
-                    config = base.replace(block_n=bn, block_k=bk, slab_n=slab)
-                    t = self.tile(config)
-                    many = t.tiles > 4 * t.slots and bn < min(64, widths[-1])  # narrow tiles are for few of them
-                    if t.fits and not many and t.block_m < 2 * max(form.rows, 64):
-                        yield from self._variants(t)
+                most = most_sums(wgs, per_sm, form.promoted)
+                narrow = [bn for bn in widths if mi * bn // 2 <= most]
+                for bn, bk, slab in itertools.product(narrow, self._depths(form), _slabs(form)):
+                    t = Sm90Tile(form, base.replace(block_n=bn, block_k=bk, slab_n=slab), self.target)
+                    many = bn < min(64, widths[-1]) and t.tiles > 4 * t.slots  # narrow tiles are for few of them
+                    if not many and t.fits:
+                        yield t
 
     def _variants(self, t: Sm90Tile) -> Iterator[Sm90Tile]:
         """``t``, and tiles of its size whose configs differ in other axes."""
         axes = self.points.axes
 
-        def changed(tile: Sm90Tile, **values: int) -> Sm90Tile:
-            return Sm90Tile(t.form, tile.config.replace(**values), self.target)
-
         if 1 in axes["mix_layers"]:  # groups and phases of the same pixels side by side: up to 30 % faster
-            yield changed(t, mix_layers=1)
+            yield t.changed(mix_layers=1)
         yield t
-        full = changed(t, stages=MAX_STAGES)
-        fuller = MAX_STAGES in axes["stages"] and _fuller(full)
+        full = t.changed(stages=MAX_STAGES) if MAX_STAGES in axes["stages"] else t
+        fuller = full.stages > t.stages
         if fuller:
             yield full
         if 1 in axes["resident"] and t.tiles > t.slots:
-            yield changed(t, resident=1)
+            yield t.changed(resident=1)
         # More than two gained with large tiles, and more than two by two only where rows begin inside sectors or lines.
         large = t.block_n >= 64 and t.value["blocks_per_sm"] == 1
-        last = 2 if not large else max(CLUSTERS) if torn(t.form) else 4
-        yield from (changed(t, cluster_m=blocks) for blocks in axes["cluster_m"] if 1 < blocks <= last)
+        last = 2 if not large else max(CLUSTERS) if t.form.torn else 4
+        yield from (t.changed(cluster_m=blocks) for blocks in axes["cluster_m"] if 1 < blocks <= last)
         for split in (1,) if t.pingpong else axes["cluster_k"]:
             if split > 1 and t.tiles * split <= t.slots:
-                yield changed(t, cluster_k=split)
+                yield t.changed(cluster_k=split)
                 if t.span > 128 and fuller:
-                    yield changed(full, cluster_k=split)
+                    yield full.changed(cluster_k=split)
         # The most slices that fill the SMs once, and twice.
-        most = (max((s for s in axes["split_k"] if s * t.tiles <= n * t.slots), default=1) for n in (1, 2))
-        yield from (changed(t, split_k=s) for s in {s for s in most if s > 1})
+        slices = axes["split_k"]
+        most = (slices[max(1, bisect_right(slices, n * t.slots // t.tiles)) - 1] for n in (1, 2))
+        yield from (t.changed(split_k=s) for s in {s for s in most if s > 1})
 
     def _depths(self, form: Sm90Form) -> tuple[int, ...]:
         """Channels of a step: 128 bytes, or fewer where those reach far beyond the last, more where memory bounds."""

@@ -9,7 +9,7 @@ from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
 from tilesmith.solvers.cuda.common.planes import leaves_out
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
-from tilesmith.solvers.solver import Config, cached_property
+from tilesmith.solvers.solver import Config, cached_property, steady
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -39,9 +39,11 @@ def streams(form: Sm90Form, target: CudaTarget) -> bool:
 
 def peak_flops(form: Sm90Form, target: CudaTarget) -> float:
     """Operations a second of the tensor cores."""
-    return {"tf32": target.tf32_flops, "int8": target.int8_flops}.get(
-        form.dtype, target.fp8_flops if form.nbytes == 1 else target.bf16_flops
-    )
+    if form.dtype == "tf32":
+        return target.tf32_flops
+    if form.dtype == "int8":
+        return target.int8_flops
+    return target.fp8_flops if form.nbytes == 1 else target.bf16_flops
 
 
 @dataclass(frozen=True)
@@ -51,41 +53,51 @@ class Sm90Tile(WarpgroupTile):
     form: Sm90Form
     config: Config
     target: CudaTarget
+    varied = frozenset(("stages", "cluster_k", "split_k", "mix_layers", "resident", "cluster_m"))
 
-    @cached_property
+    @steady
+    def streams(self) -> bool:
+        return streams(self.form, self.target)
+
+    @steady
+    def mean_steps(self) -> float:
+        """Steps along k of a tile, of the mean layer."""
+        return sum(self.layer_steps) / len(self.layer_steps)
+
+    @steady
     def block_m(self) -> int:
         return 64 * self.value["products_m"] * (1 if self.pingpong else self.warpgroups)
 
-    @property
+    @steady
     def block_n(self) -> int:
         return self.value["block_n"]
 
-    @cached_property
+    @steady
     def span(self) -> int:
         """Bytes of a step along k of one row."""
         return self.block_k * self.form.nbytes
 
-    @cached_property
+    @steady
     def product_n(self) -> int:
         """Columns of an instruction: of sums that are promoted, half of many."""
         return self.block_n // 2 if self.form.promoted and self.block_n > 128 else self.block_n
 
-    @cached_property
+    @steady
     def chunk(self) -> int:
         """Columns of results that pass through shared memory at once."""
         return 128 // self.form.out_nbytes
 
-    @cached_property
+    @steady
     def a_read(self) -> int:
         """Rows that a step copies: of a matrix with fewer than a tile, those that exist (64 at a time by columns)."""
         return self.block_m if self.form.kind != "gemm" or self.form.a_columns else min(self.block_m, self.form.rows)
 
-    @cached_property
+    @steady
     def a_rows(self) -> int:
         """Rows that a stage has room for: swizzled eight at a time."""
         return -(-self.a_read // 8) * 8
 
-    @cached_property
+    @steady
     def b_cols(self) -> int:
         """Columns that a stage has room for: those that are contiguous come in whole slabs."""
         slab = self.value["slab_n"] if self.form.b_columns else 1
@@ -99,17 +111,17 @@ class Sm90Tile(WarpgroupTile):
         few = self.form.kind == "gemm" and self.cast == 1
         return min(self.block_n, self.form.cols) if few else self.block_n
 
-    @property
+    @cached_property
     def cast(self) -> int:
         """Blocks of a cluster that share operands."""
         return self.cast_m * self.cast_n
 
-    @property
+    @cached_property
     def cast_m(self) -> int:
         """Blocks below one another, which share their columns."""
         return CLUSTERS[self.value["cluster_m"]][0]
 
-    @property
+    @cached_property
     def cast_n(self) -> int:
         """Blocks beside one another, which share their rows."""
         return CLUSTERS[self.value["cluster_m"]][1]
@@ -138,14 +150,14 @@ class Sm90Tile(WarpgroupTile):
             return self.value["stages"]
         fixed = self._staging_bytes + self._kept_bytes + self.bias_bytes + self.beyond_ring + _BARRIERS + 512
         room = self._shared_limit - fixed
-        if not self.value["stages"] and streams(self.form, self.target):
+        if not self.value["stages"] and self.streams:
             room = min(room, _STREAM_BYTES // self.value["blocks_per_sm"])
         # A block that has several tiles reads ahead of the one that it computes.
         alone = self.tiles * self.value["cluster_k"] * self.cast <= self.slots
         each = self.stage_bytes + self._factor_bytes
         return min(room // each, MAX_STAGES, max(2, *self.layer_steps) if alone else MAX_STAGES)
 
-    @cached_property
+    @steady
     def _b_bytes(self) -> int:
         """Bytes of a step's columns."""
         return self.b_cols * self.span
@@ -154,7 +166,7 @@ class Sm90Tile(WarpgroupTile):
     def stage_bytes(self) -> int:
         return self.a_rows * self.span + (0 if self.value["resident"] else self._b_bytes)
 
-    @cached_property
+    @steady
     def _factor_bytes(self) -> int:
         """Bytes of a step's factors: of all rows, and of all columns or of the blocks that they may lie in."""
         if not self.form.blockwise or self.form.factors is None:
@@ -244,7 +256,7 @@ class Sm90Tile(WarpgroupTile):
             return 0
         return self.warpgroups * 2 * self.block_n * 2
 
-    @cached_property
+    @steady
     def even(self) -> bool:
         """Whether neighbouring results are finished and stored as pairs, which lie on pairs in memory."""
         placed, form = self.form.placed, self.form
@@ -264,7 +276,7 @@ class Sm90Tile(WarpgroupTile):
     def shared_bytes(self) -> int:
         return self.fixed_bytes + self._kept_bytes
 
-    @cached_property
+    @steady
     def _shared_limit(self) -> int:
         of_sm = self.target.shared_bytes_per_sm // self.value["blocks_per_sm"] - 1024  # the system takes 1 KB a block
         return min(of_sm, self.target.shared_bytes_per_block)
@@ -276,7 +288,7 @@ class Sm90Tile(WarpgroupTile):
         What all layers share is read for each of them.
         """
         form = self.form
-        if not streams(form, self.target):
+        if not self.streams:
             return False, False
         own_a, own_b = (isinstance(x, Tiled) and x.dims[2] == form.layers for x in (form.a, form.b))
         a, b = form.rows, form.cols  # elements, over the length of the sums
@@ -313,19 +325,19 @@ class Sm90Tile(WarpgroupTile):
         """Tiles along columns; a cluster that shares rows counts as one."""
         return -(-self.cols // (self.block_n * self.cast_n))
 
-    @cached_property
+    @steady
     def cols(self) -> int:
         """Columns of the result; those of ``wrw`` count whole slabs of channels."""
         form, slab = self.form, self.value["slab_n"]
         return len(form.taps.offset) * self.blocks * slab if form.kind == "wrw" else form.cols
 
-    @cached_property
+    @steady
     def blocks(self) -> int:
         """Blocks of channels in a tap (slabs of columns for ``wrw``)."""
         form = self.form
         return -(-form.channels // (self.value["slab_n"] if form.kind == "wrw" else self.block_k))
 
-    @cached_property
+    @steady
     def layer_steps(self) -> tuple[int, ...]:
         """Steps along k of a tile, by layer (one for all layers of a GEMM)."""
         form = self.form
@@ -336,7 +348,11 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def left_out(self) -> float:
         """The share of the steps that tiles leave out: of parts of sums, and of columns that stay, none."""
-        return 0.0 if self.parts > 1 or self.value["resident"] else leaves_out(self.form, self.target)
+        return 0.0 if self.parts > 1 or self.value["resident"] else self._leaves_out
+
+    @steady
+    def _leaves_out(self) -> float:
+        return leaves_out(self.form, self.target)
 
     @cached_property
     def parts(self) -> int:
@@ -347,7 +363,7 @@ class Sm90Tile(WarpgroupTile):
         """Tiles of the launch, slices counted, splits not; a cluster that shares operands has one."""
         return self.tiles_m * self.tiles_n * self.form.layers * self.value["split_k"]
 
-    @property
+    @steady
     def slots(self) -> int:
         """Blocks that run at once."""
         return self.target.cores * self.value["blocks_per_sm"]
@@ -384,7 +400,7 @@ class Sm90Tile(WarpgroupTile):
         """Whether the next kernel may begin after each block's last copies; when all have ended otherwise."""
         if self.form.kind != "gemm" or self.parts > 1:
             return False
-        if self.cast > 1 or self.form.reduced <= SHORT_SUMS or streams(self.form, self.target):
+        if self.cast > 1 or self.form.reduced <= SHORT_SUMS or self.streams:
             return True
         return self.block_m * self.block_n >= NARROW * (self.block_m + self.block_n)
 
@@ -393,49 +409,46 @@ class Sm90Tile(WarpgroupTile):
         """Rows of tiles that are walked together."""
         return min(self.value["group_m"], self.tiles_m)
 
-    @property
+    @steady
     def sums(self) -> int:
         short = self.product_n // 2 if self.form.promoted else 0
         factors = self.product_n // 4 if self.each_column else 0
         return self.value["products_m"] * self.block_n // 2 + short + factors
 
-    @property
+    @steady
     def each_column(self) -> bool:
         """Whether a product's columns have a factor each."""
         factors = self.form.factors
         return factors is not None and self.form.blockwise and factors[1].share == 1
 
-    @property
+    @steady
     def parted(self) -> bool:
         """Whether a product may have columns of two blocks, each with a factor of its own."""
         factors = self.form.factors
         return factors is not None and self.form.blockwise and factors[1].share % self.product_n != 0
 
-    @cached_property
-    def fits(self) -> bool:
-        """Whether such a kernel exists."""
-        v, form = self.value, self.form
-        wgs, split = self.warpgroups, v["cluster_k"]
+    @steady
+    def _exists(self) -> bool:
+        """Whether there are such products, whatever is shared, split and kept."""
+        v, form, wgs = self.value, self.form, self.warpgroups
         if self.sums > most_sums(wgs, v["blocks_per_sm"], form.promoted) or self.block_m > 256:
             return False
         if self.product_n not in product_widths(form.dtype) or self.block_n % self.product_n:
             return False
-        if form.promoted and self.pingpong:
+        if self.pingpong and (form.promoted or wgs != 2 or self.sums > 128):
             return False
         if form.nbytes != 2 and form.b_columns:  # the swapped form has them as rows
             return False
-        if self.pingpong and (wgs != 2 or split > 1 or self.sums > 128):
-            return False
         if form.kind == "wrw" and self.block_n % v["slab_n"]:
             return False
-        if v["store_buffers"] > 2 and (self.store != "MAPPED" or self.staged):
-            return False
         # Boxes of a columns operand begin every 64 columns: a half-used last slab costs a whole one.
-        if form.b_columns and self.block_n % 32:
-            return False
-        if self.stages < 2 or self.shared_bytes > self._shared_limit:
-            return False
-        if APART_BYTES < self.exchanged_bytes > self.stages * self.stage_bytes:
+        return not form.b_columns or self.block_n % 32 == 0
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether such a kernel exists."""
+        v = self.value
+        if not self._exists or (self.pingpong and v["cluster_k"] > 1):
             return False
         if v["resident"] and not self._can_keep:
             return False
@@ -443,7 +456,13 @@ class Sm90Tile(WarpgroupTile):
             return False
         if v["split_k"] > 1 and not self._can_slice:
             return False
-        if self.pingpong and form.out_nbytes != 2 and self.store != "MAPPED":
+        if v["store_buffers"] > 2 and (self.store != "MAPPED" or self.staged):
+            return False
+        if self.pingpong and self.form.out_nbytes != 2 and self.store != "MAPPED":
+            return False
+        if self.stages < 2 or self.shared_bytes > self._shared_limit:
+            return False
+        if APART_BYTES < self.exchanged_bytes > self.stages * self.stage_bytes:
             return False
         return self.parts <= min(self.layer_steps)
 
