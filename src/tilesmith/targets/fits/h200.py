@@ -78,6 +78,9 @@ H200 = Fit(
         torn_line=100,
         both=1.5,
         residual=1.5,
+        once=0.25e-6,  # an H100, like the next two: the median of 18 products in rows
+        torn_clusters=(1.01, 0.94),
+        wide_clusters=1.05,
         # A cluster lies in one part of the chip.
         clusters=((66, 39, 30, 22, 17, 15, 15), (132, 79, 62, 47, 39, 32, 30)),
     ),

@@ -19,9 +19,6 @@ _ADDS = 128  # of an SM in a cycle
 # Steps with factors of blocks over their estimate, beside those of tiles whose columns lie in one block: columns of two
 # blocks (1.13 to 1.35 on an H200), and a factor for each column (1.45).
 _PARTED, _EACH = 1.15, 1.4
-_ONCE = 0.25e-6  # saved by blocks with one tile that have an SM each (median of 18 products in rows, on an H100)
-# The times of clusters of four and of eight over their estimates: of 16-bit products with such rows, and of others.
-_TORN_CLUSTERS, _CLUSTERS = {4: 1.01, 8: 0.94}, 1.05
 
 
 def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
@@ -75,9 +72,9 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if looks(t):
         seconds += fit.look
     if t.once and per_sm == 1:
-        seconds -= _ONCE
+        seconds -= fit.once
     if t.cast > 2:
-        seconds *= _TORN_CLUSTERS[t.cast] if form.torn and form.nbytes == 2 else _CLUSTERS
+        seconds *= fit.torn_clusters[t.cast == 8] if form.torn and form.nbytes == 2 else fit.wide_clusters
     exchanged = fit.exchanged * (form.transposed and not t.streams)
     return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])
 
