@@ -142,7 +142,7 @@ def _emulated(source: Source) -> Path:
     # No C++ library and no tables of exceptions: they take a sixth of the compiler's time.
     _run([*_compiler("c++"), "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fno-exceptions",
           "-fno-asynchronous-unwind-tables", "-fPIC", "-shared", "-nodefaultlibs", str(unit), "-o", str(path), "-lm",
-          "-lc"])  # fmt: skip
+          "-lc", "-lgcc"])  # fmt: skip
     return path
 
 
