@@ -105,7 +105,7 @@ def test_numbers_of_stages_that_are_filled_again(signature, chosen, emulating):
     check(WIDE, signature.canonical, chosen, emulating, cuda_target("sm_90a", 3))
 
 
-@pytest.mark.parametrize(("place", "signature"), enumerate(FEW_CASES), ids=named)
+@pytest.mark.parametrize(("place", "signature"), list(enumerate(FEW_CASES)), ids=named)
 def test_numbers_of_threads(place, signature, emulating):
     signature = signature.canonical
     threads, blocks = ((128, 1), (256, 2))[place % 2]
