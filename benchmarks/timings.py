@@ -76,7 +76,9 @@ def timings(paths: list[Path], target) -> list[Timing]:
         by_problem.setdefault(key, []).append((solver, config, us))
     found = []
     for key, rows in by_problem.items():
-        asked = {c.name: c for c in candidates(parse_key(key).canonical, target) if isinstance(c.verdict, Accepted)}
+        names = {name for solver, _, _ in rows for name in (solver, f"{solver}@gemm")}
+        found_here = candidates(parse_key(key).canonical, target, names)
+        asked = {c.name: c for c in found_here if isinstance(c.verdict, Accepted)}
         for solver, config, us in rows:
             candidate = asked.get(solver) or asked.get(f"{solver}@gemm")
             if candidate is not None:

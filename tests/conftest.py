@@ -5,12 +5,24 @@ Its folder is where tests find the modules that they share (``torch_answer``, ``
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections import Counter
 
 import pytest
+
+# Tests start hundreds of Python processes, and without files of bytecode each compiles all modules that it imports.
+# Where such files are not wanted beside the sources, they lie in a folder of this run.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode, sys.pycache_prefix = False, tempfile.mkdtemp(prefix="tilesmith-bytecode-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix  # of workers and their children
+    atexit.register(shutil.rmtree, sys.pycache_prefix, ignore_errors=True)
 
 import levels
 import needs

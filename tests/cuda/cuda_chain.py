@@ -6,8 +6,9 @@ machine code. That of every family is made and looked at by the tests named ``..
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-import subprocess
+import io
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.cuda import CUDA_TARGETS
+from tilesmith.toolchain import nvrtc_program
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.nvrtc import find_nvrtc
 from tilesmith.toolchain.toolchains import unit_text
@@ -60,10 +62,13 @@ def check_numbers(signature: Signature, made: Executable) -> None:
 
 @cache
 def ptx(source: Source, arch: str) -> Path:
-    """The file of a kernel's PTX; the text must be one that NVRTC accepts."""
+    """The file of a kernel's PTX; the text must be one that NVRTC accepts. NVRTC stays in this process."""
     path = Path(_folder.name) / f"{source.symbol}.ptx"
-    command = find_nvrtc().command(H200, str(path))
-    command = [word.replace(f"={H200.nvrtc_arch}", f"={arch.replace('sm_', 'compute_')}") for word in command]
-    done = subprocess.run(command, input=unit_text([source]), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    nvrtc = find_nvrtc()
+    virtual = f"={arch.replace('sm_', 'compute_')}"
+    flags = [word.replace(f"={H200.nvrtc_arch}", virtual) for word in nvrtc.flags(H200)]
+    with contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), "utf-8")) as told:
+        status = nvrtc_program.main(nvrtc.library, str(path), flags, unit_text([source]).encode())
+    told.seek(0)
+    assert status == 0, told.read()
     return path

@@ -1,7 +1,9 @@
 /* CUDA C++ on the host, one cluster of blocks after the other: their threads are fibers that take turns at barriers. */
 /* C's headers alone: <cmath> with its templates takes half of the compiler's time. */
 #define _GLIBCXX_INCLUDE_NEXT_C_HEADERS
+#undef _FORTIFY_SOURCE /* with which _longjmp refuses other stacks */
 #include <math.h>
+#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +27,9 @@ static emulated_index threadIdx, blockIdx, blockDim, gridDim;
 #define __launch_bounds__(...)
 
 enum { EMULATED_THREADS = 1024 * EMULATED_CLUSTER };
-static ucontext_t emulated_scheduler, emulated_fibers[EMULATED_THREADS];
+/* Fibers begin in a context once; their turns are jumps, because each swapcontext calls the kernel. */
+static jmp_buf emulated_scheduler, emulated_fibers[EMULATED_THREADS];
+static char emulated_begun[EMULATED_THREADS];
 static emulated_index emulated_ids[EMULATED_THREADS], emulated_blocks[EMULATED_CLUSTER];
 static char emulated_done[EMULATED_THREADS], emulated_held[EMULATED_THREADS]; /* held: at a barrier of the block */
 static char *emulated_stacks;
@@ -57,9 +61,7 @@ static unsigned emulated_rank() { return EMULATED_CLUSTER > 1 ? emulated_now / e
 static void emulated_here() { threadIdx = emulated_ids[emulated_now], blockIdx = emulated_blocks[emulated_rank()]; }
 
 static void emulated_turn() {
-  const unsigned mine = emulated_now;
-  swapcontext(&emulated_fibers[mine], &emulated_scheduler);
-  emulated_now = mine;
+  if (!_setjmp(emulated_fibers[emulated_now])) _longjmp(emulated_scheduler, 1);
   emulated_here();
 }
 
@@ -68,10 +70,28 @@ static void __syncthreads() {
   emulated_turn();
 }
 
+/* A fiber is the same thread of each block, of each launch. */
 static void emulated_thread() {
-  emulated_here();
-  emulated_kernel(emulated_parameters);
-  emulated_done[emulated_now] = 1;
+  for (;;) {
+    emulated_here();
+    emulated_kernel(emulated_parameters);
+    emulated_done[emulated_now] = 1;
+    if (!_setjmp(emulated_fibers[emulated_now])) _longjmp(emulated_scheduler, 1);
+  }
+}
+
+static void emulated_run(unsigned thread) {
+  emulated_now = thread;
+  if (_setjmp(emulated_scheduler)) return;
+  if (emulated_begun[thread]) _longjmp(emulated_fibers[thread], 1);
+  emulated_begun[thread] = 1;
+  ucontext_t begin;
+  getcontext(&begin);
+  begin.uc_stack.ss_sp = emulated_stacks + (size_t)EMULATED_STACK * thread;
+  begin.uc_stack.ss_size = EMULATED_STACK;
+  begin.uc_link = NULL;
+  makecontext(&begin, emulated_thread, 0);
+  setcontext(&begin);
 }
 
 static void emulate(void (*kernel)(void **), const unsigned *grid, const unsigned *block, void **parameters) {
@@ -88,11 +108,6 @@ static void emulate(void (*kernel)(void **), const unsigned *grid, const unsigne
       const unsigned in_block = i % emulated_in_block;
       emulated_ids[i] = {in_block % block[0], in_block / block[0] % block[1], in_block / block[0] / block[1]};
       emulated_done[i] = emulated_held[i] = 0;
-      getcontext(&emulated_fibers[i]);
-      emulated_fibers[i].uc_stack.ss_sp = emulated_stacks + (size_t)EMULATED_STACK * i;
-      emulated_fibers[i].uc_stack.ss_size = EMULATED_STACK;
-      emulated_fibers[i].uc_link = &emulated_scheduler;
-      makecontext(&emulated_fibers[i], emulated_thread, 0);
     }
     for (unsigned left = threads; left;) {
       unsigned held = 0;
@@ -101,10 +116,7 @@ static void emulate(void (*kernel)(void **), const unsigned *grid, const unsigne
       left = threads;
       /* One thread at a time up to the next barrier, the last one first: no order may be relied upon. */
       for (unsigned i = threads; i-- > 0;) {
-        if (!emulated_done[i] && !emulated_held[i]) {
-          emulated_now = i;
-          swapcontext(&emulated_scheduler, &emulated_fibers[i]);
-        }
+        if (!emulated_done[i] && !emulated_held[i]) emulated_run(i);
         left -= (unsigned)emulated_done[i];
       }
     }

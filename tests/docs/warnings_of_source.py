@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import tilesmith
@@ -31,7 +32,9 @@ def _of_call(call: ast.Call) -> str:
     return ""
 
 
-def found() -> set[str]:
-    trees = [ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")]
+@cache
+def found() -> frozenset[str]:
+    sources = (path.read_text() for path in SOURCE.rglob("*.py"))
+    trees = (ast.parse(text) for text in sources if any(f"{name}(" in text for name in (*_LOGGED, "complain")))
     texts = {_of_call(node) for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    return {text for text in texts if len(re.sub(r"[^a-z]", "", text.replace("warning: ", ""))) >= _LETTERS}
+    return frozenset(text for text in texts if len(re.sub(r"[^a-z]", "", text.replace("warning: ", ""))) >= _LETTERS)

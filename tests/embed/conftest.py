@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from embedded import REAL, SMALL, Built, built
+from embedded import REAL, SMALL, Built, built, run
 
 
 @pytest.fixture(autouse=True)
@@ -35,13 +35,18 @@ def small(tmp_path_factory) -> Built:
 
 
 @pytest.fixture(scope="session")
-def installed(small, tmp_path_factory):
-    """``other`` as a shared library, built and installed by CMake."""
-    from embedded import run
-
+def made_by_cmake(small, tmp_path_factory):
+    """The folder in which CMake built ``other`` as a shared library."""
     place, prefix = tmp_path_factory.mktemp("cmake"), tmp_path_factory.mktemp("prefix")
     run("cmake", "-S", small.folder, "-B", place, "-DBUILD_SHARED_LIBS=ON", f"-DCMAKE_INSTALL_PREFIX={prefix}")
     run("cmake", "--build", place, "-j", str(os.cpu_count()))
+    return place, prefix
+
+
+@pytest.fixture(scope="session")
+def installed(made_by_cmake):
+    """``other`` as a shared library, tested and installed by CMake."""
+    place, prefix = made_by_cmake
     run("ctest", "--test-dir", place, "--output-on-failure")
     run("cmake", "--install", place)
     return prefix

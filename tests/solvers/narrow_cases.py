@@ -9,7 +9,9 @@ from functools import cache
 import numpy as np
 from draft_call import call_draft, compile_drafts, logical
 
+import levels
 from tilesmith.plan.slots import slots_of
+from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import parse_layout
 from tilesmith.problems.samples import sample_args
 from tilesmith.solvers.solver import Accepted
@@ -18,19 +20,25 @@ from torch_answer import torch_answer
 ROUNDOFF = {"fp32": 2.0**-24, "bf16": 2.0**-8, "fp16": 2.0**-11}
 
 
-def dtype_of(level):
-    """The type that a level's defaults are tried with: each of the three on some level."""
-    return "bf16" if level.vector_bytes == 64 else "fp32" if level.fp16_convert else "fp16"
+TYPES = ("fp32", "bf16", "fp16")
 
 
-def wild_dtypes(level):
-    """The types that NaN and Inf are tried with: levels take turns, but bf16 products have text of their own."""
-    if level.bf16_dot:
-        return ("fp32", "bf16")
-    return ("bf16",) if level.vector_bytes == 32 else ("fp32",)
+def in_turns(signatures, level):
+    """The signatures in the types that a level's defaults are tried with.
+
+    Each signature has each type on one of three levels, and each level all types; where bf16 has products of its own,
+    all are in bf16.
+    """
+    first = levels.HERE.index(level)
+    return [
+        with_dtype(signature, "bf16" if level.bf16_dot else TYPES[(place + first) % len(TYPES)])
+        for place, signature in enumerate(signatures)
+    ]
 
 
 def with_dtype(signature, name):
+    if isinstance(signature, GemmSignature):
+        return replace(signature, dtype=name, a_dtype="", b_dtype="", c_dtype="")
     return replace(signature, dtype=name, input_dtype="", kernel_dtype="", output_dtype="")
 
 
@@ -89,18 +97,25 @@ def planted(signature, place, special):
     return arguments, torch_answer(signature, arguments)
 
 
-def assert_specials_spread(solver, signatures, target, places):
-    """A NaN or Inf planted in each argument reaches exactly the results whose sums contain it."""
-    for signature, draft in zip(signatures, draft_all(solver, signatures, target), strict=True):
-        for place in places:
-            for special in (np.nan, np.inf):
-                arguments, want = planted(signature, place, special)
-                got = on_user_axes(signature, call_draft(draft, target, signature, arguments)).astype(np.float64)
-                assert (np.isnan(got) == np.isnan(want)).all(), signature
-                assert (np.isposinf(got) == np.isposinf(want)).all(), signature
-                assert (np.isneginf(got) == np.isneginf(want)).all(), signature
-                finite = np.isfinite(want)
-                assert np.allclose(got[finite], want[finite], rtol=0.02, atol=0.05 * max(1, want[finite].std()))
+def assert_specials_spread(signature, draft, target):
+    """A NaN or Inf planted in each operand reaches exactly the results whose sums contain it."""
+    for place in (0,) if signature.mode == "bgrad" else (0, 1):
+        for special in (np.nan, np.inf):
+            arguments, want = planted(signature, place, special)
+            got = on_user_axes(signature, call_draft(draft, target, signature, arguments)).astype(np.float64)
+            assert (np.isnan(got) == np.isnan(want)).all(), signature
+            assert (np.isposinf(got) == np.isposinf(want)).all(), signature
+            assert (np.isneginf(got) == np.isneginf(want)).all(), signature
+            finite = np.isfinite(want)
+            assert np.allclose(got[finite], want[finite], rtol=0.02, atol=0.05 * max(1, want[finite].std()))
+
+
+def assert_defaults_are_right(solver, signatures, level):
+    """Numbers, and where NaN and Inf go, of the default kernels, each of which is compiled once."""
+    signatures = in_turns(signatures, level)
+    for signature, draft in zip(signatures, draft_all(solver, signatures, level), strict=True):
+        assert_right(signature, draft, level)
+        assert_specials_spread(signature, draft, level)
 
 
 def sweep_configs(solver, signatures, target, seed):

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 from narrow_cases import (
+    assert_defaults_are_right,
     assert_right,
-    assert_specials_spread,
     draft_all,
-    dtype_of,
     sweep_configs,
-    wild_dtypes,
-    with_dtype,
 )
 
 import levels
@@ -54,10 +51,8 @@ GROUPED = [
 
 
 def test_defaults_are_right(level):
-    for solver, plain in ((DepthwiseSolver(), DEPTHWISE), (GroupedSolver(), GROUPED)):
-        signatures = [with_dtype(s, dtype_of(level)) for s in plain]
-        for signature, draft in zip(signatures, draft_all(solver, signatures, level), strict=True):
-            assert_right(signature, draft, level)
+    assert_defaults_are_right(DepthwiseSolver(), DEPTHWISE, level)
+    assert_defaults_are_right(GroupedSolver(), GROUPED, level)
 
 
 def test_any_filter_layout_is_read(level):
@@ -70,14 +65,6 @@ def test_any_filter_layout_is_read(level):
 def test_random_configs_are_right(level):
     sweep_configs(DepthwiseSolver(), DEPTHWISE, level, 3)
     sweep_configs(GroupedSolver(), GROUPED, level, 4)
-
-
-def test_specials_reach_what_they_should(level):
-    depthwise = [DEPTHWISE[i] for i in (0, 1, 3, 4, 5, 6)]
-    grouped = [s for s in GROUPED if s.epilogue.is_identity]
-    for dtype in wild_dtypes(level):
-        assert_specials_spread(DepthwiseSolver(), [with_dtype(s, dtype) for s in depthwise], level, (0, 1))
-        assert_specials_spread(GroupedSolver(), [with_dtype(s, dtype) for s in grouped], level, (0, 1))
 
 
 @pytest.mark.parametrize("target", [each for each in levels.HERE if each.vector_bytes >= 32], ids=lambda t: t.arch)

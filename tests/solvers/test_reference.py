@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 
+import levels
 from chain import TWO_THREADS, executables, function
 from tilesmith.codegen.c.scalar import TYPES, conversions
 from tilesmith.codegen.symbols import make_source
@@ -47,8 +48,18 @@ def problems_of(name):
     yield GemmSignature(m=35, n=18, k=70, batch=2, trans_b=True, alpha=0.5, beta=-2.0, dtype=name, lda=75)
 
 
-@pytest.mark.parametrize("name", FLOATS)
-def test_every_direction(name, level):
+def types_and_levels():
+    """Every type on every level; the levels with vectors of 64 bytes, whose texts are the same, take turns."""
+    wide = [level for level in levels.HERE if level.vector_bytes == 64]
+    for place, name in enumerate(FLOATS):
+        for level in levels.HERE:
+            if level not in wide or level == wide[place % len(wide)]:
+                yield pytest.param(name, level, id=f"{name}-{level.arch}")
+
+
+@pytest.mark.parametrize(("name", "level"), list(types_and_levels()))
+def test_every_direction(name, level, record_property):
+    record_property("level", level.arch)
     signatures = list(problems_of(name))
     target = replace(level, cores=2)
     built_ones = executables([(s, draft(s, target)) for s in signatures], target)

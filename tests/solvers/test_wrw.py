@@ -6,12 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 from narrow_cases import (
+    assert_defaults_are_right,
     assert_right,
-    assert_specials_spread,
     draft_all,
-    dtype_of,
     sweep_configs,
-    wild_dtypes,
     with_dtype,
 )
 
@@ -72,30 +70,18 @@ def narrow_for(target):
 
 
 def test_defaults_are_right(level):
-    for solver, plain in ((WrwSolver(), DENSE), (BgradSolver(), BIAS)):
-        signatures = [with_dtype(s, dtype_of(level)) for s in plain]
-        for signature, draft in zip(signatures, draft_all(solver, signatures, level), strict=True):
-            assert_right(signature, draft, level)
+    assert_defaults_are_right(WrwSolver(), DENSE, level)
+    assert_defaults_are_right(BgradSolver(), BIAS, level)
 
 
 def test_narrow_defaults_are_right(level):
-    signatures = [with_dtype(s, dtype_of(level)) for s in narrow_for(level)]
-    for signature, draft in zip(signatures, draft_all(WrwGroupedSolver(), signatures, level), strict=True):
-        assert_right(signature, draft, level)
+    assert_defaults_are_right(WrwGroupedSolver(), narrow_for(level), level)
 
 
 def test_random_configs_are_right(level):
     sweep_configs(WrwSolver(), DENSE, level, 5)
     sweep_configs(BgradSolver(), BIAS, level, 6)
     sweep_configs(WrwGroupedSolver(), narrow_for(level), level, 7)
-
-
-def test_specials_reach_what_they_should(level):
-    for dtype in wild_dtypes(level):
-        assert_specials_spread(WrwSolver(), [with_dtype(s, dtype) for s in DENSE], level, (0, 1))
-        narrow = [with_dtype(s, dtype) for s in narrow_for(level)]
-        assert_specials_spread(WrwGroupedSolver(), narrow, level, (0, 1))
-        assert_specials_spread(BgradSolver(), [with_dtype(s, dtype) for s in BIAS[:2]], level, (0,))
 
 
 def test_several_threads_share_the_work():

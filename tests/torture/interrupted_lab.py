@@ -1,9 +1,9 @@
 """The laboratory interrupted at random, two processes at once: nothing that was told is lost, and the table is whole.
 
-python tests/torture/interrupted_lab.py [--sizes small|tvm] [--largest N] [--times N] [--longest S] [--seed N]
+python tests/torture/interrupted_lab.py [--sizes few|small|tvm] [--largest N] [--times N] [--longest S] [--seed N]
 
-`tilesmith gemm run` over twelve small products, or over the 13 sizes of benchmarks/problems/gemm_tvm.txt (fp32, nn; of
-those with no side over --largest) beside oneDNN. Each time two processes work on the same list until they are
+`tilesmith gemm run` over four or twelve small products, or over the 13 sizes of benchmarks/problems/gemm_tvm.txt (fp32,
+nn; of those with no side over --largest) beside oneDNN. Each time two processes work on the same list until they are
 interrupted or killed, at most --longest seconds later. Then one ends the list. At last two more go over it at once:
 they find nothing to do, and the table is what it was.
 """
@@ -23,14 +23,17 @@ from pathlib import Path
 from typing import Any
 
 LIST = Path(__file__).parents[2] / "benchmarks" / "problems" / "gemm_tvm.txt"
-SMALL = ["MN=4,8,12", "K=4,8", "nn", "nt", "t=1", "s=60"]
+SIZES = {
+    "few": ["MN=4,12", "K=4", "nn", "nt", "t=1", "s=60"],
+    "small": ["MN=4,8,12", "K=4,8", "nn", "nt", "t=1", "s=60"],
+}
 LONGEST_S = 3000.0  # of one process that nobody interrupts
 
 
 def words_of(sizes: str, largest: int, home: Path) -> list[str]:
     """What stands behind `tilesmith gemm run`."""
-    if sizes == "small":
-        return [*SMALL, "--against", "none"]
+    if sizes in SIZES:
+        return [*SIZES[sizes], "--against", "none"]
     lines = [line for line in LIST.read_text().splitlines() if "tf32" not in line and "--transB 0" in line]
     lines = [line for line in lines if all(int(word) <= largest for word in line.split() if word.isdigit())]
     chosen = home / "sizes.txt"
@@ -70,13 +73,13 @@ def asked(words: list[str]) -> set[str]:
     """The products that the words ask for, by key."""
     from tilesmith.lab.words import read_line
 
-    text = Path(words[0]).read_text().splitlines() if Path(words[0]).is_file() else [" ".join(words[: len(SMALL)])]
+    text = Path(words[0]).read_text().splitlines() if Path(words[0]).is_file() else [" ".join(words[:-2])]
     return {each.canonical.key() for line in text for each in read_line(line.split(), []).problems}
 
 
 def main() -> int:
     options = argparse.ArgumentParser()
-    options.add_argument("--sizes", choices=("small", "tvm"), default="small")
+    options.add_argument("--sizes", choices=(*SIZES, "tvm"), default="small")
     options.add_argument("--largest", type=int, default=8192, metavar="N")
     options.add_argument("--times", type=int, default=20)
     options.add_argument("--longest", type=float, default=8.0, metavar="S")
