@@ -262,3 +262,12 @@ def test_what_no_database_and_no_estimate_favours_stays():
     _, lines = rewritten(lambda a, b: torch.mm(a, b), randn(4, 8).to(torch.complex64), randn(8, 3).to(torch.complex64))
     assert [line.ours for line in lines] == [False]
     assert "complex64" in lines[0].reason
+
+
+def test_a_shuffle_behind_a_convolution_stays_whole():
+    gm, _ = check(lambda x, w: functional.pixel_shuffle(conv(x, w), 2), x, w)
+    assert targets(gm)[aten.pixel_shuffle.default] == 1
+    (shuffle,) = gm.graph.find_nodes(op="call_function", target=aten.pixel_shuffle.default)
+    assert shuffle.meta["val"].is_contiguous(memory_format=torch.channels_last)
+    gm, _ = check(lambda r: functional.pixel_shuffle(r, 2) + 1, r)  # whose loops Inductor fuses with the addition
+    assert not targets(gm)[aten.pixel_shuffle.default]
