@@ -1,4 +1,4 @@
-"""What an untuned choice costs: processor time until every solver has its verdict, its default config and its estimate.
+"""Prints the processor time of untuned choices: of every verdict, default config and estimate of a problem.
 
     python benchmarks/choice_time.py [LIST ...] [--target sm_90a:132:h200] [--every N] [--solvers]
 

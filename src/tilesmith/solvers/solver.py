@@ -184,7 +184,7 @@ class Configured:
 
     @steady
     def parts_of_cost(self) -> dict[Any, tuple[Any, Any]]:
-        """What ``steady_part`` keeps: constants, and the part that was computed with them."""
+        """The parts that ``steady_part`` keeps, each with the constants that it was computed with."""
         return {}
 
     def changed(self, **values: int) -> Self:

@@ -33,6 +33,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.work import flops
 from tilesmith.targets.detect import usable_cores
 from tilesmith.toolchain.files import scratch
+from tilesmith.toolchain.python_process import child_environment
 from tilesmith.tune.crash_report import CrashReport
 from tilesmith.tune.messages import (
     Prepare,
@@ -72,9 +73,7 @@ class WorkerProcess:
         self._up: float | None = None
         #: What it was started with; a worker kept for the next problem must have been started with the same.
         self.environment = dict(os.environ)
-        package = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
-        self._process = _starter(os.getpid()).submit(_start, folder / "report", path).result()
+        self._process = _starter(os.getpid()).submit(_start, folder / "report").result()
         if device != _CPU:
             with contextlib.suppress(WorkerDiedError):  # it is met at the next request
                 self.send(Prepare(device))
@@ -148,12 +147,12 @@ class WorkerProcess:
         return f"ended with status {status}"
 
 
-def _start(report: Path, path: str) -> subprocess.Popen[bytes]:
+def _start(report: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "tilesmith.tune.worker", str(report)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
+        env=child_environment(),
         start_new_session=True,  # Ctrl-C is for the session, which then ends the worker
     )
 

@@ -24,7 +24,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from tilesmith.db.waiting import patiently
@@ -34,6 +33,7 @@ from tilesmith.dispatch.locations import DatabasePaths, target_of
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import TilesmithError
 from tilesmith.targets.target import CpuTarget
+from tilesmith.toolchain.python_process import child_environment
 
 MOST: Final = 512  # problems that wait; more are left to their untuned choices
 JOB_S: Final = 180.0  # for one problem, the start of the process included
@@ -215,12 +215,10 @@ class _Process:
     """The process that measures: a line of JSON for each problem, and one for each answer."""
 
     def __init__(self) -> None:
-        package = str(Path(__file__).parents[2])
-        path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH", ""))))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tilesmith.dispatch.background.process"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            env={**os.environ, "PYTHONPATH": path}, start_new_session=True,
+            env=child_environment(), start_new_session=True,
         )  # fmt: skip
 
     @property

@@ -121,8 +121,7 @@ class TilesmithPass(CustomGraphPass):  # type: ignore[misc]
                 if self.options.tune_seconds and not pinned:
                     tune_graph(graph, device, self.options.tune_seconds, frozen)
                 decide = Decider(device, self.options.ours, pinned, packed=frozen)
-                mode = find_mode()
-                rewriter = Rewriter(graph, decide, frozen, lambda each: prepare_kernels((each,), device, mode))
+                rewriter = Rewriter(graph, decide, frozen, lambda each: prepare_kernels((each,), device, decide.mode))
                 rewriter.run()
                 self.lines += rewriter.lines
                 keep(self.name, Kept(self.mark, tuple(self.lines)))
