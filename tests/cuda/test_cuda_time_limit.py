@@ -187,7 +187,7 @@ def test_the_reply_to_a_request_is_found_behind_that_of_the_start():
 
 
 def test_a_real_process_that_starts_for_ever_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(process, "_start", lambda report, path: sleeper())
+    monkeypatch.setattr(process, "_start", lambda report: sleeper())
     worker = WorkerProcess(0)
     with pytest.raises(WorkerDiedError, match=r"was not up within 0\.1 s"):
         worker.await_up(0.1)
