@@ -20,7 +20,8 @@ def slots(draw):
     if draw(st.booleans()):
         strides = tuple(s * 3 for s in strides)
     name = draw(st.sampled_from(["fp32", "bf16", "fp64", "int8", "fp8e4m3"]))
-    return Slot(draw(TEXT), name, shape, strides, span_bytes(name, shape, strides), draw(st.booleans()))
+    is_output, in_place = draw(st.sampled_from([(False, False), (True, False), (False, True)]))
+    return Slot(draw(TEXT), name, shape, strides, span_bytes(name, shape, strides), is_output, in_place)
 
 
 @st.composite

@@ -84,6 +84,18 @@ def test_slots(signature, names, shapes):
     assert [s.is_output for s in slots] == [False] * (len(slots) - 1) + [True]
 
 
+def test_a_residual_may_be_the_results_memory():
+    """Where the draft says so, and no ``c`` lies there already."""
+    for signature, given, expected in (
+        (replace(FWD, epilogue=EVERY), True, [False, False, False, True, False]),
+        (replace(FWD, epilogue=EVERY), False, [False] * 5),
+        (replace(FWD, epilogue=Epilogue(bias=True)), True, [False] * 4),
+        (GemmSignature(m=3, n=4, k=5, epilogue=EVERY), True, [False, False, False, True, False]),
+        (GemmSignature(m=3, n=4, k=5, epilogue=EVERY, beta=1.0), True, [False] * 5),
+    ):
+        assert [slot.in_place for slot in slots_of(signature, given)] == expected
+
+
 def test_slots_are_the_arguments_memory():
     """Slot ``i`` spans the same bytes as the user's argument that ``canonical_order`` names."""
     lifted = {"input_shape": (2, 4, 9), "kernel_shape": (4, 6, 3), "transposed": True, "stride": 2}

@@ -38,6 +38,8 @@ def test_the_bytes_never_change():
     assert (len(data), zlib.crc32(data)) == (607, 70054853)
     data = encode(CUDA_SMALL)
     assert (len(data), zlib.crc32(data)) == (1118, 1447515945)
+    data = encode(replace(SMALL, slots=(replace(SMALL.slots[0], in_place=True), *SMALL.slots[1:])))
+    assert (len(data), zlib.crc32(data)) == (607, 1998989808)
 
 
 def test_truncated_at_every_length():

@@ -47,9 +47,11 @@ def launch(
     return Launch(index, source.symbol, (items, 1, 1), typed, (chunk, 1, 1), shared_bytes=scratch)
 
 
-def load(signature, sources, run, prepare=(), threads=2, packed_bytes=0, workspace_bytes=0) -> Executable:
+def load(
+    signature, sources, run, prepare=(), threads=2, packed_bytes=0, workspace_bytes=0, in_place=False
+) -> Executable:
     made = [artifact(source) for source in sources]
-    draft = Draft(tuple(sources), tuple(run), tuple(prepare), packed_bytes, workspace_bytes)
+    draft = Draft(tuple(sources), tuple(run), tuple(prepare), packed_bytes, workspace_bytes, in_place)
     target = replace(TARGET, cores=threads)
     plan = assemble(draft, signature, "test", "", target, [a.digest for a in made])
     paths: dict[str, Path] = {a.digest: a.path for a in made}

@@ -170,6 +170,32 @@ def test_result_must_have_memory_of_its_own(bound):
         bound(x, w, out=read_only)
 
 
+@pytest.mark.parametrize("make", [numbers, tensor])
+def test_a_result_over_the_residual(make):
+    """Where the plan says that each element is read before it is written, and at the very same place."""
+    sig = replace(depthwise(5), epilogue=Epilogue(residual=True))
+    add = kernel(
+        "ts_addz", "float *x = p[0], *z = p[1], *y = p[2]; for (; begin < end; begin++) y[begin] = x[begin] + z[begin];"
+    )
+    step = launch(0, add, 5, slot(0), slot(2), slot(3))
+    bound = load(sig, [add], [step], in_place=True).bind(sig)
+    x, w, z, memory = make(5, 1, 1, 1), make(1, 1, 1, 1), make(5, 1, 1, 1), make(6, 1, 1, 1)
+    want = x + z
+    assert bound.in_place
+    assert bound.prepare(w).in_place
+    assert bound(x, w, z, out=z) is z
+    assert np.array_equal(z, want)
+    assert np.array_equal(bound.prepare(w)(x, z, out=z), x + want)
+    with pytest.raises(ArgumentError, match="out overlaps residual"):
+        bound(x, w, memory[:5], out=memory[1:])
+    with pytest.raises(ArgumentError, match="out overlaps x"):
+        bound(x, w, z, out=x)
+    silent = load(sig, [add], [step]).bind(sig)
+    assert not silent.in_place
+    with pytest.raises(ArgumentError, match="out overlaps residual"):
+        silent(x, w, z, out=z)
+
+
 def test_interleaved_memory_is_no_overlap():
     """Two channel ranges of one buffer: their bytes interleave, their elements do not meet."""
     sig = ConvSignature(

@@ -62,8 +62,12 @@ def call_draft(
     arguments: tuple[np.ndarray, ...],
     chunk: int = 0,
     result: np.ndarray | None = None,
+    over: str = "",
 ) -> np.ndarray:
-    """The result in its own layout. ``chunk``: items handed out at a time (0: all), in reverse order."""
+    """The result in its own layout.
+
+    ``chunk``: items handed out at a time (0: all), in reverse order. ``over``: the slot whose memory is the result's.
+    """
     library = _BUILT.get(draft.sources) or _library(draft.sources, target)
     *_, slot = slots_of(signature)
     kind = dtype(slot.dtype).numpy()
@@ -76,6 +80,10 @@ def call_draft(
     touched = band.view(np.uint8) if result is None else None
     order = signature.canonical_order if isinstance(signature, ConvSignature) else range(len(arguments))
     inputs = [arguments[i] for i in order][: len(slots_of(signature)) - 1]
+    if over:
+        place = [slot.name for slot in slots_of(signature)].index(over)
+        out[...] = inputs[place].reshape(slot.shape)
+        inputs[place] = out
     packed = _memory(draft.packed_bytes, 0xFF)
     workspace = _memory(draft.workspace_bytes, 0xFF)
 

@@ -110,6 +110,28 @@ def check_defaults(target, signatures):
             check_specials(target, signature, draft)
 
 
+def test_a_result_over_the_residual(level):
+    """Bit for bit what it is elsewhere; refused where the result's memory holds partial sums before."""
+    signatures = [with_dtype(s, "fp32") for s in (*SIGNATURES, *GEMMS) if s.epilogue.residual]
+    signatures.append(ConvSignature((1, 5, 6, 64), (24, 1, 1, 64), epilogue=GELU, **NHWC))
+    cases = []
+    for signature in signatures:
+        problem = signature.geometry
+        default = SOLVER.default_config(problem, level)
+        space = SOLVER.search_space(problem, level)
+        for config in (default.replace(block_c=block) for block in (0, 32)):
+            if space.contains(config):
+                cases.append((signature, config["block_c"], SOLVER.draft(problem, config, level)))
+    assert {block for _, block, _ in cases} == {0, 32}
+    compile_drafts([draft for *_, draft in cases], level)
+    for signature, block, draft in cases:
+        assert draft.in_place == (block == 0)
+        arguments = sample_args(signature, 1)
+        apart = call_draft(draft, level, signature, arguments, 1)
+        over = call_draft(draft, level, signature, arguments, 1, over="z")
+        assert np.array_equal(apart, over) == draft.in_place
+
+
 def check_specials(target, signature, draft):
     """A NaN or Inf reaches exactly the results whose sums contain it."""
     for place, special in product((0, 1), (np.nan, np.inf)):  # the operand, the filter

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from torch.profiler import profile
 
 import tilesmith
 from tilesmith.torch_ops import frozen
+from tilesmith.torch_ops.arguments import Arguments
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +33,87 @@ def test_a_convolution_is_a_function_in_a_compiled_graph():
     assert "= torch.ops.tilesmith.convolution_kernel(" in code
     assert "= torch.ops.tilesmith.convolution.default(" not in code
     assert error(y, model.double()(x.double())) < 1e-5
+
+
+class Shortcut(nn.Module):
+    """A convolution whose residual is the result of another one; ``then`` says what else reads that."""
+
+    def __init__(self, then="nothing"):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 8, 1), nn.Conv2d(8, 8, 3, padding=1)
+        self.then = then
+
+    def forward(self, x):
+        z = self.first(x)
+        last = self.first(x).relu() if self.then == "the kernel" else None
+        if self.then == "an earlier node":
+            return (self.second(z.mul(2)) + z).relu()
+        if self.then == "an earlier view":
+            last = z.permute(0, 2, 3, 1)
+        if self.then == "the convolution":
+            return (self.second(z) + z).relu()
+        if self.then == "the caller":
+            return (self.second(x) + x).relu()
+        y = (self.second(x) + z).relu()
+        if self.then == "a later node":
+            last = z.mul(2)
+        if self.then == "the result":
+            return y, z
+        return y if last is None else (y, last.sum((0, 1)))
+
+
+READERS = {
+    "nothing": True, "an earlier node": True, "the kernel": True, "a later node": False, "an earlier view": False,
+    "the result": False, "the convolution": False, "the caller": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("then", READERS)
+def test_a_result_is_written_over_a_residual_that_nobody_reads_later(then):
+    model = Shortcut(then).eval().to(memory_format=torch.channels_last)
+    x = torch.randn(2, 8, 9, 9).to(memory_format=torch.channels_last)
+    untouched = x.clone()
+    options = {"freeze": True, "ours": "always"}
+    compiled = torch.compile(model, backend="tilesmith", options=options)
+    y, (code, *_) = run_and_get_code(compiled, x)
+    assert ("convolution_kernel_in_place(" in code) == READERS[then]
+    want = copy.deepcopy(model).double()(x.double())
+    for _ in range(3):  # the first call finds the kernel
+        for mine, exact in zip(y, want, strict=True) if isinstance(y, tuple) else ((y, want),):
+            assert error(mine, exact) < 1e-5
+        y = compiled(x)
+    assert torch.equal(x, untouched)
+    with profile():
+        y = compiled(x)
+    assert error(y[0], want[0]) < 1e-5
+
+
+def test_a_product_is_written_over_its_residual():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(24, 40), nn.Linear(24, 40)
+
+        def forward(self, x):
+            return (self.second(x) + self.first(x)).relu()
+
+    model, x = Net().eval(), torch.randn(7, 24)
+    compiled = torch.compile(model, backend="tilesmith", options={"freeze": True, "ours": "always"})
+    y, (code, *_) = run_and_get_code(compiled, x)
+    assert "gemm_kernel_in_place(" in code
+    want = copy.deepcopy(model).double()(x.double())
+    assert error(y, want) < 1e-5
+    assert error(compiled(x), want) < 1e-5
+
+
+def test_a_kernel_that_needs_memory_of_its_own_is_copied_from(monkeypatch):
+    """A plan of an earlier version does not say that it may write there."""
+    monkeypatch.setattr(Arguments, "bound_now", lambda *_: (None, False))
+    model, x = Shortcut().eval(), torch.randn(2, 8, 9, 9)
+    compiled = torch.compile(model, backend="tilesmith", options={"freeze": True, "ours": "always"})
+    want = copy.deepcopy(model).double()(x.double())
+    for _ in range(2):
+        assert error(compiled(x), want) < 1e-5
 
 
 def test_a_profiler_sees_the_operator():

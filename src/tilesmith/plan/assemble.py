@@ -40,11 +40,11 @@ def assemble(
     alignment = ALIGNMENT[target.family]
     offset, threads, stride = _workspace(draft, target)
     plan = Plan(
-        problem=signature.canonical.key(), target=target.name, solver=solver, config=config, slots=slots_of(signature),
-        artifacts=artifacts, prepare=placed(draft.prepare), run=placed(draft.run),
-        packed_bytes=_round_up(draft.packed_bytes, alignment), workspace_bytes=offset + threads * stride,
-        scratch_offset=offset, scratch_stride=stride, threads=threads, alignment=alignment, provenance=provenance,
-        family=target.family,
+        problem=signature.canonical.key(), target=target.name, solver=solver, config=config,
+        slots=slots_of(signature, draft.in_place), artifacts=artifacts, prepare=placed(draft.prepare),
+        run=placed(draft.run), packed_bytes=_round_up(draft.packed_bytes, alignment),
+        workspace_bytes=offset + threads * stride, scratch_offset=offset, scratch_stride=stride, threads=threads,
+        alignment=alignment, provenance=provenance, family=target.family,
     )  # fmt: skip
     check_plan(plan)
     return plan

@@ -33,6 +33,7 @@ HEADER = struct.Struct("<8sIIQ")
 _SEALED_FROM = 16  # the CRC covers the length and the body
 LAUNCH, MEMSET = 1, 2
 POINTER, INTEGER, REAL, TENSOR_MAP = 1, 2, 3, 4
+READ, WRITTEN, IN_PLACE = range(3)  # uses of a slot
 FAMILIES = ("cpu", "cuda")
 
 T = TypeVar("T")
@@ -113,10 +114,10 @@ class _Reader:
         if axes > len(self.data) - self.at:
             raise PlanError(f"slot {name} has {axes} axes")
         numbers = self.unpack(f"{2 * axes}q")
-        nbytes, is_output = self.unpack("qB")
-        if is_output > 1:
-            raise PlanError(f"slot {name}: is_output {is_output} is not 0 or 1")
-        return Slot(name, dtype, numbers[:axes], numbers[axes:], nbytes, bool(is_output))
+        nbytes, use = self.unpack("qB")
+        if use > IN_PLACE:
+            raise PlanError(f"slot {name}: use {use} is not 0, 1 or 2")
+        return Slot(name, dtype, numbers[:axes], numbers[axes:], nbytes, use == WRITTEN, use == IN_PLACE)
 
     def step(self) -> Step:
         (kind,) = self.unpack("B")

@@ -111,6 +111,7 @@ class Slot:
     """A tensor that the caller gives: ``shape`` and ``strides`` (elements) are in the signature's own layout.
 
     ``nbytes`` spans from the first to the last element. ``is_output`` slots are written; a slot can be read as well.
+    With ``in_place`` the caller may give the result's memory here: each element is read before it is written.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Slot:
     strides: tuple[int, ...]
     nbytes: int
     is_output: bool
+    in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,17 @@ class Source:
 
 @dataclass(frozen=True)
 class Draft:
-    """A solver's answer for one problem and config, before compiling. Launches count ``sources``."""
+    """A solver's answer for one problem and config, before compiling. Launches count ``sources``.
+
+    ``in_place``: the residual's memory may be the result's.
+    """
 
     sources: tuple[Source, ...]
     run: tuple[Step, ...]
     prepare: tuple[Step, ...] = ()
     packed_bytes: int = 0
     workspace_bytes: int = 0
+    in_place: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ Little-endian. A header of 24 bytes, then the body::
     magic "TSPLAN\\r\\n", version u32, CRC-32 of all that follows it u32, length of the whole u64
     text problem, target, solver, config, provenance
     i64 packed_bytes, workspace_bytes, scratch_offset, scratch_stride; u32 threads, alignment; u8 family (0 cpu, 1 cuda)
-    u32 n, n slots: text name, dtype; u32 axes, i64 shape[axes], strides[axes]; i64 nbytes; u8 is_output
+    u32 n, n slots: text name, dtype; u32 axes, i64 shape[axes], strides[axes]; i64 nbytes; u8 use (0 read,
+      1 written, 2 read and the result may lie there)
     u32 n, n artifacts: 32 bytes of sha256
     u32 n, n steps of prepare; u32 n, n steps of run
       u8 1: launch: u32 artifact, text symbol, i64 grid[3], block[3], cluster[3], shared_bytes, u8 programmatic,
@@ -31,15 +32,18 @@ from tilesmith.plan.check import check_plan
 from tilesmith.plan.decode import (
     FAMILIES,
     HEADER,
+    IN_PLACE,
     INTEGER,
     LAUNCH,
     MAGIC,
     MEMSET,
     MOST_BYTES,
     POINTER,
+    READ,
     REAL,
     TENSOR_MAP,
     VERSION,
+    WRITTEN,
     check_header,
     decode,
 )
@@ -98,7 +102,8 @@ def encode(plan: Plan) -> bytes:
         out.text(slot.name)
         out.text(slot.dtype)
         axes = len(slot.shape)
-        out.pack(f"I{2 * axes}qq?", axes, *slot.shape, *slot.strides, slot.nbytes, slot.is_output)
+        use = WRITTEN if slot.is_output else IN_PLACE if slot.in_place else READ
+        out.pack(f"I{2 * axes}qqB", axes, *slot.shape, *slot.strides, slot.nbytes, use)
     out.pack("I", len(plan.artifacts))
     for digest in plan.artifacts:
         out.parts.append(bytes.fromhex(digest))

@@ -17,6 +17,7 @@ _CONV_TENSORS = {
     "bwd": (("dy", "output"), ("w", "kernel"), ("dx", "input")),
     "wrw": (("dy", "output"), ("x", "input"), ("dw", "kernel")),
 }
+RESIDUAL = "z"
 _SLOTS = {
     "fwd": ("x", "w", "y"),
     "bwd": ("y", "w", "x"),
@@ -36,7 +37,7 @@ def slot_names(problem: ConvGeometry | GemmGeometry) -> tuple[str, ...]:
     gemm = isinstance(problem, GemmGeometry)
     *first, result = _SLOTS["gemm" if isinstance(problem, GemmGeometry) else problem.direction]
     bias = ("bias" if gemm else "b",) if problem.epilogue.bias else ()
-    residual, scale = ("z",) * problem.epilogue.residual, ("s",) * problem.epilogue.is_scaled
+    residual, scale = (RESIDUAL,) * problem.epilogue.residual, ("s",) * problem.epilogue.is_scaled
     ends = ("ends",) if isinstance(problem, GemmGeometry) and problem.groups else ()
     scales = ("sa", "sb") if isinstance(problem, GemmGeometry) and problem.has_scales else ()
     return (*first, *ends, *scales, *bias, *residual, *scale, result)
@@ -78,12 +79,16 @@ def arguments(signature: ConvSignature | GemmSignature) -> tuple[Slot, ...]:
     return (*operands, result)
 
 
-def slots_of(signature: ConvSignature | GemmSignature) -> tuple[Slot, ...]:
-    """The slots of a plan for ``signature``: the tensors of its canonical form, in the solvers' order and names."""
+def slots_of(signature: ConvSignature | GemmSignature, in_place: bool = False) -> tuple[Slot, ...]:
+    """The slots of a plan for ``signature``: the tensors of its canonical form, in the solvers' order and names.
+
+    ``in_place`` is the draft's; it counts for nothing where the result's memory holds GEMM's initial ``c``.
+    """
+    in_place = in_place and getattr(signature, "beta", 0.0) == 0.0
     tensors = arguments(signature.canonical)
     names = slot_names(signature.geometry)
     return tuple(
-        Slot(name, t.dtype, t.shape, t.strides, t.nbytes, t.is_output)
+        Slot(name, t.dtype, t.shape, t.strides, t.nbytes, t.is_output, in_place and name == RESIDUAL)
         for name, t in zip(names, tensors, strict=True)
     )  # fmt: skip
 

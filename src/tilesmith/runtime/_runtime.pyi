@@ -47,6 +47,8 @@ class Prepared:
 
 class Bound:
     origin: Any
+    @property
+    def in_place(self) -> bool: ...
     def __init__(
         self,
         loaded: LoadedPlan,

@@ -154,6 +154,18 @@ class Arguments:
                 self._bound[own] = call.bound
             return call(x, w, b, z)  # type: ignore[no-any-return]
 
+    def run_over(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: torch.Tensor) -> None:
+        """``run`` with the result in z's place: the kernel writes there, if it reads each of z's elements before."""
+        bound, packed = self.bound_now(w, b, z)
+        if bound is not None and getattr(bound, "in_place", False):
+            operands = [each for each in (x, None if packed else w, b, z) if each is not None]
+            try:
+                bound(*operands, out=z)
+                return
+            except ArgumentError:  # the filter meets several problems
+                pass
+        z.copy_(self.run(x, w, b, z))
+
 
 class ConvArguments(Arguments):
     """Options of ``tilesmith::convolution``."""

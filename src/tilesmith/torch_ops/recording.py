@@ -215,8 +215,11 @@ def has_tangent(*tensors: Optional) -> bool:
     return any(each is not None and unpack(each).tangent is not None for each in tensors)
 
 
-def kernels_of(kind: Any) -> tuple[Kernel, Kernel]:
-    """An operator's kernel for devices, and that of the autograd key; ``kind`` makes its options of ``rest``."""
+def kernels_of(kind: Any) -> tuple[Kernel, Kernel, Kernel]:
+    """An operator's kernel for devices, that of the autograd key, and one that writes its result over the residual.
+
+    ``kind`` makes the options of ``rest``.
+    """
     # By the id of a filter: the options of the last call with it as PyTorch gave them, and what they make. To compare
     # them takes a third of the time that looking them up takes. An id may be used again.
     last: dict[int, tuple[tuple[Any, ...], Any]] = {}
@@ -237,6 +240,9 @@ def kernels_of(kind: Any) -> tuple[Kernel, Kernel]:
 
     def kernel(x: Any, w: Any, b: Any, z: Any, *rest: Any) -> Any:
         return options_of(w, rest).run(x, w, b, z)
+
+    def over(x: Any, w: Any, b: Any, z: Any, *rest: Any) -> Any:
+        options_of(w, rest).run_over(x, w, b, z)
 
     def recorded(keyset: Any, x: Any, w: Any, b: Any, z: Any, *rest: Any) -> Any:
         direct = _direct.get(keyset.raw_repr())
@@ -259,4 +265,4 @@ def kernels_of(kind: Any) -> tuple[Kernel, Kernel]:
         with one_level():
             return record(keyset, x, w, b, z, kind.of(*rest))
 
-    return kernel, recorded
+    return kernel, recorded, over

@@ -3,6 +3,9 @@
 The dispatcher takes most of the host time of a call (``benchmarks/host.py``), and has nothing to do there: gradients,
 transforms and autocast are parts of the program. Where a dispatch mode or the profiler watches the thread, the operator
 is called. Inductor's lowerings are private: where a version of PyTorch has others, its programs call the operators.
+
+A result is written over the residual where the kernel can do that and nobody reads the residual later: a program then
+touches less memory, and holds less.
 """
 
 from __future__ import annotations
@@ -20,12 +23,13 @@ Kernel = Callable[..., torch.Tensor]
 _C: Any = torch._C
 _profiles: Callable[[], bool] = _C._autograd._profiler_enabled
 _LOWERINGS = "torch._inductor.lowering"
-_FILTER = 1  # its place among the tensors, and among the arguments
+_FILTER, _RESIDUAL = 1, 3  # their places among the arguments; the filter's among the tensors, too
+_IN_PLACE = "tilesmith_in_place"
 _waiting: dict[Any, str] = {}  # operators that Inductor has not been told of, and the names of their functions
 _log = logging.getLogger("tilesmith.compile")
 
 
-def add_undispatched(name: str, kernel: Kernel) -> None:
+def add_undispatched(name: str, kernel: Kernel, over: Callable[..., None]) -> None:
     """Have programs of Inductor call ``torch.ops.tilesmith.<name>_kernel`` in place of the operator.
 
     Programs in PyTorch's caches name the function: it is there in every process that has the operator.
@@ -33,6 +37,7 @@ def add_undispatched(name: str, kernel: Kernel) -> None:
     Args:
         name: The operator's.
         kernel: Its kernel, which takes all of its arguments in their order.
+        over: The same, which writes the result over the residual: ``torch.ops.tilesmith.<name>_kernel_in_place``.
     """
     operator = getattr(torch.ops.tilesmith, name).default
 
@@ -41,8 +46,20 @@ def add_undispatched(name: str, kernel: Kernel) -> None:
             return operator(*arguments)  # type: ignore[no-any-return]
         return kernel(*arguments)
 
+    def call_in_place(*arguments: Any) -> None:
+        if torch_watches() or _profiles():
+            arguments[_RESIDUAL].copy_(operator(*arguments))
+        else:
+            over(*arguments)
+
     setattr(torch.ops.tilesmith, f"{name}_kernel", call)
+    setattr(torch.ops.tilesmith, f"{name}_kernel_in_place", call_in_place)
     _waiting[operator] = f"torch.ops.tilesmith.{name}_kernel"
+
+
+def allow_in_place(node: Any) -> None:
+    """Note that the kernel of this call can write its result over the residual."""
+    node.meta[_IN_PLACE] = True
 
 
 def lower_undispatched() -> None:
@@ -71,7 +88,12 @@ def _lower(operator: Any, name: str, lowering: Any) -> None:
             arguments[place] if place < len(arguments) else named.get(each.name, each.default_value)
             for place, each in enumerate(schema)
         ]
+        if not V.graph.cpp_wrapper and _IN_PLACE in V.graph.current_node.meta and _dies(whole, V.graph, ir):
+            return _lower_in_place(operator, f"{name}_in_place", whole, V.graph, ir)
         result = fall_back(*whole)
+        # NOTE: Inductor takes a result to be aligned no better than the operands, and no later buffer gets its memory
+        # then. Ours is always new memory.
+        V.graph.unaligned_buffers.discard(result.get_name())
         if not V.graph.cpp_wrapper:  # programs in C++ know operators alone
             call = result.data.data
             if isinstance(call, ir.MultiOutput):  # takes the call's result
@@ -81,6 +103,51 @@ def _lower(operator: Any, name: str, lowering: Any) -> None:
         return result
 
     lowering.lowerings[operator] = lower
+
+
+def _dies(arguments: list[Any], graph: Any, ir: Any) -> bool:
+    """Whether the residual is memory of the program's own that lies as the result does and that nobody reads later."""
+    node, residual = graph.current_node, arguments[_RESIDUAL]
+    if not (isinstance(residual, ir.TensorBox) and isinstance(residual.data, ir.StorageBox)):
+        return False
+    residual.realize()
+    buffer = residual.data.data
+    if not isinstance(buffer, ir.ComputedBuffer | ir.MultiOutput) or buffer.get_inputs_that_alias_output():
+        return False
+    layout, result = buffer.get_layout(), node.meta["val"]
+    if not isinstance(layout, ir.FixedLayout):
+        return False
+    lies = [*layout.size], [*layout.stride], layout.dtype, layout.device
+    if lies != ([*result.shape], [*result.stride()], result.dtype, result.device) or layout.offset != 0:
+        return False
+    if any(_memory_of(each, ir) is buffer for place, each in enumerate(arguments) if place != _RESIDUAL):
+        return False
+    later = node.next
+    while later.op != "root":
+        if any(_memory_of(graph.env.get(each), ir) is buffer for each in later.all_input_nodes):
+            return False
+        later = later.next
+    return True
+
+
+def _memory_of(value: Any, ir: Any) -> Any:
+    """The buffer that a lowered value is, or is a view of; None for what has no memory yet, or is no tensor."""
+    while isinstance(value, ir.MutableBox | ir.BaseView):
+        value = value.data
+    return value if isinstance(value, ir.Buffer) else None
+
+
+def _lower_in_place(operator: Any, name: str, arguments: list[Any], graph: Any, ir: Any) -> Any:
+    residual = arguments[_RESIDUAL]
+    graph.mark_buffer_mutated(residual.get_name())  # what has read it so far is computed from the old values
+    with graph.fake_mode:
+        _, tensors, others, unflatten, _ = ir.FallbackKernel.process_kernel(operator, *arguments)
+    nowhere = ir.NoneLayout(device=residual.get_device())
+    call = ir.FallbackKernel(nowhere, operator, tensors, others, unflatten)
+    call.mutation_outputs.append(ir.MutationOutput(nowhere, residual.data.data, call))
+    call.set_python_kernel_name(name)
+    _name_filter(call, ir)
+    return residual
 
 
 def _name_filter(call: Any, ir: Any) -> None:

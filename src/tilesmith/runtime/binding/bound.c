@@ -120,7 +120,7 @@ static PyObject *host_call(bound_plan *self, packed_filter *packed, PyObject *co
     goto failed;
   }
   for (int i = 0; given && i < self->input_count; i++) {
-    if (i == self->initial && addresses[i] == result) continue; /* updated in place */
+    if ((i == self->initial || i == self->in_place) && addresses[i] == result) continue; /* updated in place */
     if (check_overlap(self, &self->inputs[i], objects[i], addresses[i], out, result) < 0) goto failed;
   }
   if (self->initial != NO_INPUT && addresses[self->initial] != result)
@@ -278,6 +278,16 @@ static PyObject *bound_run(bound_plan *self, PyObject *arguments) {
   return call(self, packed == Py_None ? NULL : (packed_filter *)packed, others, kept, out == Py_None ? NULL : out);
 }
 
+/* Whether the elements of both lie alike from their first one on. */
+static int same_places(const tensor_spec *one, const tensor_spec *other) {
+  if (one->axes != other->axes || one->itemsize != other->itemsize) return 0;
+  for (int i = 0; i < one->axes; i++) {
+    if (one->sizes[i] != other->sizes[i]) return 0;
+    if (one->sizes[i] > 1 && one->steps[i] != other->steps[i]) return 0;
+  }
+  return 1;
+}
+
 /* --- Bound ---------------------------------------------------------------------------------------------------------
  */
 
@@ -305,6 +315,7 @@ static PyObject *bound_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   self->device_calls = Py_NewRef(device_calls ? device_calls : Py_None);
   self->filter = filter;
   self->initial = initial;
+  self->in_place = NO_INPUT;
   self->input_count = (int)count;
   self->vectorcall = bound_call;
   int64_t bytes = self->loaded->sizes.workspace_bytes + self->loaded->sizes.packed_bytes;
@@ -324,7 +335,11 @@ static PyObject *bound_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
       goto failed;
     }
     filled |= 1U << slot;
+    if (facts.in_place) self->in_place = i;
   }
+  /* Of the residual each element must lie where the result's does, and no c may be copied there. */
+  if (self->in_place != NO_INPUT && (initial != NO_INPUT || !same_places(&self->inputs[self->in_place], &self->result)))
+    self->in_place = NO_INPUT;
   if (filled != (1U << slots) - 1) {
     PyErr_SetString(PyExc_ValueError, "a slot of the plan has no argument");
     goto failed;
@@ -380,6 +395,19 @@ static PyMemberDef prepared_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+static PyObject *bound_in_place(bound_plan *self, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(self->in_place != NO_INPUT);
+}
+
+static PyObject *prepared_in_place(prepared_plan *self, void *unused) {
+  return bound_in_place(self->bound, unused);
+}
+
+#define IN_PLACE "Whether `out` may be the residual itself."
+static PyGetSetDef bound_values[] = {{"in_place", (getter)bound_in_place, NULL, IN_PLACE, NULL}, {0}};
+static PyGetSetDef prepared_values[] = {{"in_place", (getter)prepared_in_place, NULL, IN_PLACE, NULL}, {0}};
+
 static PyType_Slot bound_slots[] = {
     {Py_tp_doc, "Bound(loaded, inputs, slot_of, result, filter, initial, refuse, overlap): a plan as a function of "
                 "tensors. Made by Executable.bind."},
@@ -388,6 +416,7 @@ static PyType_Slot bound_slots[] = {
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_methods, bound_methods},
     {Py_tp_members, bound_members},
+    {Py_tp_getset, bound_values},
     {0, NULL},
 };
 
@@ -396,6 +425,7 @@ static PyType_Slot prepared_slots[] = {
     {Py_tp_dealloc, prepared_dealloc},
     {Py_tp_call, PyVectorcall_Call},
     {Py_tp_members, prepared_members},
+    {Py_tp_getset, prepared_values},
     {0, NULL},
 };
 

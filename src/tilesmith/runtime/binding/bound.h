@@ -20,6 +20,7 @@ typedef struct bound_plan {
   int slot_of[MAX_INPUTS]; /* of each input; NO_INPUT for the result's initial value */
   int filter;              /* the input that prepare packs, or NO_INPUT */
   int initial;             /* the input that the result begins as, or NO_INPUT */
+  int in_place;            /* the input whose memory the result may have, or NO_INPUT */
   int tiny;
   PyObject *origin;       /* whatever its maker keeps here, to make it again; else NULL */
   PyObject *device_calls; /* of a CUDA plan: runtime.device_call.DeviceCalls, for what device.c leaves to it */

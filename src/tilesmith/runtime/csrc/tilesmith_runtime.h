@@ -31,7 +31,8 @@ typedef struct ts_plan_sizes {
   int is_cuda; /* addresses are a GPU's, and the plan runs through ts_plan_prepare_on and ts_plan_run_on */
 } ts_plan_sizes;
 
-/* A tensor that the caller gives. Shape and strides count elements; `nbytes` spans from the first to the last one. */
+/* A tensor that the caller gives. Shape and strides count elements; `nbytes` spans from the first to the last one. With
+ * `in_place` it may be the result's memory: each element is read before it is written. */
 typedef struct ts_slot {
   const char *name;
   const char *dtype;
@@ -40,6 +41,7 @@ typedef struct ts_slot {
   int64_t nbytes;
   uint32_t axes;
   int is_output;
+  int in_place;
 } ts_slot;
 
 /* Decode a plan; every read and every offset in it is checked. `bytes` may be freed afterwards. */

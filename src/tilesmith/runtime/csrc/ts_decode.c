@@ -151,12 +151,13 @@ static void read_slot(reader *r, ts_slot *slot) {
   slot->shape = shape;
   slot->strides = strides;
   slot->nbytes = read_i64(r);
-  uint32_t is_output = read_u8(r);
+  uint32_t use = read_u8(r);
   if (r->status != TS_OK) return;
   if (span > MAX_BYTES / size || slot->nbytes != span * size)
     REFUSE(r, "slot %s: %lld bytes, but its elements span another size", slot->name, (long long)slot->nbytes);
-  if (is_output > 1) REFUSE(r, "slot %s: is_output %u is not 0 or 1", slot->name, is_output);
-  slot->is_output = (int)is_output;
+  if (use > 2) REFUSE(r, "slot %s: use %u is not 0, 1 or 2", slot->name, use);
+  slot->is_output = use == 1;
+  slot->in_place = use == 2;
 }
 
 static ts_pointer read_pointer(reader *r, ts_plan *plan, int64_t *room, int preparing) {

@@ -15,7 +15,7 @@ from tilesmith.dispatch.locations import named_databases, open_cache, strict_cac
 from tilesmith.dispatch.packages import installed_packages
 from tilesmith.dispatch.request import Request
 from tilesmith.env import takes_part
-from tilesmith.errors import NoSolutionError, ProblemError, TilesmithError
+from tilesmith.errors import NoSolutionError, PlanError, ProblemError, TilesmithError
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import Target
 from tilesmith.torch_ops.compile.expectation import expectation
@@ -33,6 +33,7 @@ class Decision:
         solver: Kernel family that the databases or the cost model name.
         time_us: Its measured or predicted time in microseconds.
         measured: True if a database decided.
+        config: Of the kernel family.
     """
 
     ours: bool
@@ -41,6 +42,7 @@ class Decision:
     solver: str = ""
     time_us: float | None = None
     measured: bool = False
+    config: str = ""
 
 
 def find_mode() -> str:
@@ -99,6 +101,24 @@ class Decider:
             found = self._known[signature] = self._decide(signature)
         return found
 
+    def in_place(self, decision: Decision) -> bool:
+        """Whether the kernel of a decision can write its result over the residual.
+
+        Of GPUs' kernels none says so.
+        """
+        if self.target.family != "cpu" or decision.signature is None:
+            return False
+        from tilesmith.dispatch.planning import existing_config  # of solvers: most decisions need none
+        from tilesmith.solvers.table import candidates
+
+        for each in candidates(decision.signature, self.target, names=(decision.solver,)):
+            try:
+                config = existing_config(each, decision.config, self.target)
+            except PlanError:  # of a record that another program wrote: a call uses the next best
+                return False
+            return each.solver.draft(each.geometry, config, self.target).in_place
+        return False
+
     def _decide(self, signature: Signature) -> Decision:
         cache = strict_cache(None) if self.mode == "strict" else open_cache()
         request = Request(
@@ -125,7 +145,7 @@ class Decider:
             time_us = next((line.predicted_us for line in choice.trace if line.chosen), None)
 
         def said(ours: bool, reason: str) -> Decision:
-            return Decision(ours, reason, signature, choice.solver, time_us, measured)
+            return Decision(ours, reason, signature, choice.solver, time_us, measured, choice.config)
 
         if choice.solver.startswith("torch"):
             return said(False, f"PyTorch's kernel {choice.solver} is the fastest in {choice.layer}")

@@ -22,6 +22,7 @@ from tilesmith.torch_ops.compile.nodes import Writer, args_of, aten, fake_mode_o
 from tilesmith.torch_ops.compile.report import Line
 from tilesmith.torch_ops.describe import conv_problem, gemm_problem
 from tilesmith.torch_ops.results import conv_strides
+from tilesmith.torch_ops.undispatched import allow_in_place
 
 BACKWARD = aten.convolution_backward.default
 _MODES = ("bwd", "wrw")
@@ -91,6 +92,9 @@ class Rewriter:
                 head.update_arg(place, self.layouts.converted(args_of(head)[place]))
             early.value_again(head)
         new = (_write_conv if is_conv else _write_gemm)(write, chain, _options(chain, self.frozen, self.decide.mode))
+        problem = decision.signature
+        if problem is not None and problem.epilogue.residual and self.decide.in_place(decision):
+            allow_in_place(args_of(new)[0] if new.target is aten.reshape.default else new)
         chain.end.replace_all_uses_with(new)
         _erase(self.graph, chain.end)
         self.layouts.replaced(new, before)

@@ -113,7 +113,7 @@ def items_a_turn(items: int, target: CpuTarget) -> int:
 
 def assembled(
     target: CpuTarget, tag: str, run: Sequence[Kernel], prepare: Sequence[Kernel] = (), workspace: int = 0,
-    packed: int = 0,
+    packed: int = 0, in_place: bool = False,
 ) -> Draft:  # fmt: skip
     """The draft of these kernels, with ``workspace`` and ``packed`` bytes; its sources are in their order."""
     prelude, kernels = c_prelude(target), (*run, *prepare)
@@ -123,5 +123,6 @@ def assembled(
         for i, (k, source) in enumerate(zip(kernels, sources, strict=True))
     ]
     return Draft(
-        sources, tuple(steps[: len(run)]), tuple(steps[len(run) :]), workspace_bytes=workspace, packed_bytes=packed
-    )
+        sources, tuple(steps[: len(run)]), tuple(steps[len(run) :]), workspace_bytes=workspace, packed_bytes=packed,
+        in_place=in_place,
+    )  # fmt: skip

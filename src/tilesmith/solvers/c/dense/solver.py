@@ -101,7 +101,8 @@ class DenseSolver(Family[DenseTile]):
         strides = (Integer(stride) for stride in form.w_strides)
         pack = Kernel("densefilter", dtypes, filter_text(t), max(pieces, 1), (slot(1), PACKED, *strides))
         tag = f"m{t.mh}x{t.mw}v{config['vectors']}"
-        draft = assembled(target, tag, [run], [pack], packed=t.packed_bytes)
+        # Of several blocks of channels the result holds partial sums before the residual is read.
+        draft = assembled(target, tag, [run], [pack], packed=t.packed_bytes, in_place=t.c_blocks == 1)
         draft = replace(draft, prepare=(Memset(PACKED, NOTE_BYTES), *draft.prepare))
         if guarded:
             reference, launch = guarded_reference(problem, target, PACKED)

@@ -128,7 +128,7 @@ class GroupedSolver(Family[GroupedTile]):
         turn = items_a_turn(items, t.target)
         run = Kernel(self.op + problem.direction, x, run_body(t), items, (slot(0), PACKED, *others), turn)
         pack = Kernel(self.op + "pack", x, pack_body(t), t.lanes.blocks, (slot(1), PACKED))
-        return assembled(t.target, tag, [run], [pack], packed=t.packed_bytes)
+        return assembled(t.target, tag, [run], [pack], packed=t.packed_bytes, in_place=True)
 
 
 class DepthwiseSolver(GroupedSolver):

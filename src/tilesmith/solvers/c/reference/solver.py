@@ -28,7 +28,7 @@ class ReferenceSolver(Plain):
 
     def draft(self, problem: Geometry, config: Config, target: CpuTarget) -> Draft:
         source, launch = _reference(problem, target)
-        return Draft((source,), (launch,))
+        return Draft((source,), (launch,), in_place=True)
 
 
 def guarded_reference(problem: Geometry, target: CpuTarget, flag: Pointer) -> tuple[Source, Launch]:
