@@ -22,6 +22,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.samples import sample_args
 from tilesmith.targets.cuda_driver import device_ordinal
 from tilesmith.targets.target import CudaTarget, Target
+from tilesmith.toolchain.python_process import child_environment
 
 Tell = Callable[[str], None]
 _TOLD = "tell: "
@@ -72,7 +73,7 @@ def _try_alone(name: str, signature: Signature, target: Target, ordinal: int, te
 
     command = [sys.executable, "-m", "tilesmith.compare.trial", name, signature.key(), *where]
     try:
-        status = follow(command, seconds, heard)
+        status = follow(command, seconds, heard, environment=child_environment())
     except subprocess.TimeoutExpired:
         return f"its trial took more than {seconds:.0f} s (TILESMITH_RIVAL_SECONDS)"
     if status == 0:

@@ -152,7 +152,8 @@ class Launchable:
                 ``a, b, [group_ends], [bias], [residual], [scale], [c]``. On a CPU: NumPy arrays or PyTorch CPU tensors.
                 On a CUDA device: tensors of PyTorch, CuPy, or any library with DLPack or
                 ``__cuda_array_interface__``.
-            out: Memory for the result, with the signature's result shape, strides and dtype. None: new memory.
+            out: Memory for the result, with the signature's result shape, strides and dtype. None: new memory. It
+                shares no element with an operand, but may be the residual itself where ``bound.in_place`` says so.
 
         Returns:
             The result, of the kind of the first operand; ``out`` if it was given.

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tilesmith.errors import ArgumentError, DatabaseError
 from tilesmith.lab.results import results_folder
+from tilesmith.toolchain.python_process import child_environment
 
 RUNNING, ENDED, DIED = "running", "ended", "died"
 _JOB, _LOG, _STATUS = "job.json", "log", "status"
@@ -67,6 +68,7 @@ def begin_job(words: Sequence[str], command: Sequence[str]) -> Job:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tilesmith.lab.background", str(folder), *command],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                env=child_environment(),
             )  # fmt: skip
         begun = datetime.now(UTC).isoformat(timespec="seconds")
         job = Job(int(folder.name), tuple(words), begun, process.pid, _born(process.pid))
