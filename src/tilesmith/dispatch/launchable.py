@@ -273,6 +273,7 @@ class _Watched:
 
     def __init__(self, signature: Signature, bound: Callable[..., Any], watcher: Watcher) -> None:
         self._signature, self._bound, self._watcher = signature, bound, watcher
+        self.in_place: bool = getattr(bound, "in_place", False)
 
     def __call__(self, *tensors: Any, out: Any = None) -> Any:
         return self._watcher(self._signature, partial(self._bound, *tensors, out=out))
