@@ -108,6 +108,8 @@ static size_t read_entry(const ts_package *package, uint32_t index) {
   return seen;
 }
 
+static volatile size_t read_bytes;
+
 static void read_package(const uint8_t *bytes, size_t size) {
   ts_package *package = NULL;
   ts_error error = {{0}};
@@ -124,7 +126,7 @@ static void read_package(const uint8_t *bytes, size_t size) {
   for (uint32_t i = 0; i < facts->entries; i++)
     if (i < 3 || facts->entries - i < 3) seen += read_entry(package, i); /* ts_package_verify reads all */
   if (ts_package_verify(package, &error) == TS_OK) seen++;
-  if (seen == 1) abort(); /* keep it */
+  read_bytes = seen; /* so that no read is left out */
   ts_package_close(package);
 }
 

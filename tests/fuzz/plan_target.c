@@ -82,6 +82,8 @@ static void run(ts_plan *plan) {
   free(workspace);
 }
 
+static volatile size_t read_bytes;
+
 static void open_plan(const uint8_t *bytes, size_t size) {
   ts_plan *plan = NULL;
   ts_error error = {{0}};
@@ -100,7 +102,7 @@ static void open_plan(const uint8_t *bytes, size_t size) {
   }
   for (uint32_t i = 0; i < sizes.artifacts; i++)
     seen += ts_plan_get_digest(plan, i)[31];
-  if (seen == 1) abort(); /* keep it */
+  read_bytes = seen; /* so that no read is left out */
   if (!sizes.is_cuda) run(plan);
   ts_plan_close(plan);
 }
