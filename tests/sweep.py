@@ -142,7 +142,7 @@ def run_trial(trial: Trial, executable: Executable, values: tuple[np.ndarray, ..
         over.array[...] = values[place]
         tensors = [operand.array for operand in operands]
         tensors[place] = over.array
-        bound(*tensors, *initial, out=over.array)
+        bound(*tensors, out=over.array)
         if over.array.tobytes() != out.array.tobytes() or over.out_of_bounds():
             return over.out_of_bounds() or "another result over the residual"
     beside = out.out_of_bounds() or next((found for operand in operands if (found := operand.out_of_bounds())), "")

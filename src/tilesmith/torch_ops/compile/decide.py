@@ -111,13 +111,14 @@ class Decider:
         from tilesmith.dispatch.planning import existing_config  # of solvers: most decisions need none
         from tilesmith.solvers.table import candidates
 
-        for each in candidates(decision.signature, self.target, names=(decision.solver,)):
-            try:
-                config = existing_config(each, decision.config, self.target)
-            except PlanError:  # of a record that another program wrote: a call uses the next best
-                return False
-            return each.solver.draft(each.geometry, config, self.target).in_place
-        return False
+        chosen = next(iter(candidates(decision.signature, self.target, names=(decision.solver,))), None)
+        if chosen is None:
+            return False
+        try:
+            config = existing_config(chosen, decision.config, self.target)
+        except PlanError:  # of a record that another program wrote: a call uses the next best
+            return False
+        return chosen.solver.draft(chosen.geometry, config, self.target).in_place
 
     def _decide(self, signature: Signature) -> Decision:
         cache = strict_cache(None) if self.mode == "strict" else open_cache()
