@@ -51,9 +51,9 @@ TS_DEVICE ts_i64 column_at(const Run &run, int column) {
   return tap < TAPS && c < run.channels ? tap * run.out_tap + c : -1;
 }
 
-// Two neighbours of a row, the second one when `both`.
+// Two neighbours of a row, the second one when `both`; where all pairs lie on pairs, that is known.
 TS_DEVICE void load_two(const Run &run, const Out *from, float &a, float &b, bool both) {
-  if (EVEN) {
+  if (EVEN && both) {
     ts_load_pair(from, a, b);
   } else {
     a = ts_float(from[0]);

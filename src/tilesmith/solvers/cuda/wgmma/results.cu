@@ -40,7 +40,7 @@ TS_DEVICE void finish_units(const Run &run, Sum *sums, int row, int column, ts_i
       const ts_i64 line = e ? high : low;
       there[i][e] = off >= 0 && line >= 0;
       // What does not exist takes the first element's.
-      added[i][e] = added_to(run, there[i][e] ? line + off : 0, both[i] && there[i][e]);
+      added[i][e] = added_to(run, there[i][e] ? line + off : 0, EVEN || (both[i] && there[i][e]));
     }
   }
 #pragma unroll

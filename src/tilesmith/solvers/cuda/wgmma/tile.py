@@ -234,11 +234,12 @@ class Sm90Tile(WarpgroupTile):
         alone = form.beta != 0.0 or (form.residual is not None and not self.staged)
         repaired = form.halo and activation not in SHORT
         columns = rows * self.block_n
-        few = columns < (192 if activation in LONG else 256)
-        if few or form.kind == "wrw" or self.parts > 1 or not (alone or repaired or activation in LONG):
+        causes = alone + (activation in LONG)
+        few = columns < (256, 160, 128)[causes]
+        if few or form.kind == "wrw" or self.parts > 1 or not (causes or repaired):
             return 1
         # Whole rows of a tile, or whole chunks of them. Repairing takes 2 kB.
-        counts = (4, 2, 3) if form.halo and activation in LONG and columns >= 256 else (2, 3, 4)
+        counts = (4, 2, 3) if (form.halo or causes == 2) and causes and columns >= 256 else (2, 3, 4)
         return next((count for count in counts if count % rows == 0 and self._has_parts(count // rows)), 1)
 
     def _has_parts(self, count: int) -> bool:
@@ -261,8 +262,6 @@ class Sm90Tile(WarpgroupTile):
     def even(self) -> bool:
         """Whether neighbouring results are finished and stored as pairs, which lie on pairs in memory."""
         placed, form = self.form.placed, self.form
-        if form.halo and form.residual is not None:  # a repaired result is finished alone, also the second of a pair
-            return False
         cols = form.channels if form.kind == "wrw" else form.cols
         steps = (*(placed.pixels or (placed.layer, placed.row)), placed.tap if form.kind == "wrw" else 0)
         return placed.column == 1 and cols % 2 == 0 and all(step % 2 == 0 for step in steps)
