@@ -47,8 +47,11 @@ class Process:
         self.folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
         kept = stores or self.folder
         path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
+        inherited = {name: each for name, each in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment = {
-            **os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(compiled or self.folder / "inductor"),
+            # Modules are compiled once, as in an installation.
+            **inherited, "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "models" / "bytecode"), "PYTHONPATH": path,
+            "TORCHINDUCTOR_CACHE_DIR": str(compiled or self.folder / "inductor"),
             "OMP_NUM_THREADS": str(threads), "TILESMITH_NUM_THREADS": str(threads),
             "TILESMITH_CACHE_DIR": str(kept / "cache"), "TILESMITH_DB_PATH": str(kept / "tilesmith.db"),
         }  # fmt: skip
