@@ -23,24 +23,40 @@ STACK = "Stack (most recent call first)"  # as faulthandler begins
 LINES, FRAMES, WIDTH = 6, 12, 200  # of what a process that died has said last, and of where it was
 
 
+def session_cpu_s() -> float:
+    """Processor seconds of this process's session: of all that it has started, ended or not, if it leads one."""
+    session, ticks = os.getsid(0), 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15])) if int(fields[3]) == session else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class Process:
     """``stores`` is where Tilesmith keeps databases and kernels; None: the process begins from nothing.
 
     ``threads`` are those of a processor, for all libraries alike. ``gpu`` is the number of the one that it sees; None:
-    all of them.
+    all of them. ``temporary`` is where all libraries put what they need for a moment; None: the system's folder.
     """
 
     def __init__(
-        self, log: Path, threads: int, stores: Path | None = None, compiled: Path | None = None, gpu: int | None = None
-    ) -> None:
+        self, log: Path, threads: int, stores: Path | None = None, compiled: Path | None = None,
+        gpu: int | None = None, temporary: Path | None = None,
+    ) -> None:  # fmt: skip
         self.folder = Path(tempfile.mkdtemp(prefix="tilesmith-models-"))
         kept = stores or self.folder
         path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH", ""))))
+        inherited = {name: each for name, each in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment = {
-            **os.environ, "PYTHONPATH": path, "TORCHINDUCTOR_CACHE_DIR": str(compiled or self.folder / "inductor"),
+            # Modules are compiled once, as in an installation.
+            **inherited, "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "models" / "bytecode"), "PYTHONPATH": path,
+            "TORCHINDUCTOR_CACHE_DIR": str(compiled or self.folder / "inductor"),
             "OMP_NUM_THREADS": str(threads), "TILESMITH_NUM_THREADS": str(threads),
             "TILESMITH_CACHE_DIR": str(kept / "cache"), "TILESMITH_DB_PATH": str(kept / "tilesmith.db"),
         }  # fmt: skip
+        if temporary is not None:
+            environment["TMPDIR"] = str(temporary)
         if gpu is not None:
             shown = os.environ.get("CUDA_VISIBLE_DEVICES", "")
             environment["CUDA_VISIBLE_DEVICES"] = shown.split(",")[gpu] if shown else str(gpu)

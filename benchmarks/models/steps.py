@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 from modes import Mode
+from processes import session_cpu_s
 from zoo import Answer, Sample, flat_gradients, loss_of, relative_error
 
 from tilesmith.measure.timing import interleave
@@ -76,28 +77,28 @@ def wall_us(run: Callable[[], object], count: int) -> float:
 def build(mode: Mode, sample: Sample, answer: Answer, device: torch.device, training: bool) -> tuple[Step, dict]:
     """Make the step, run it, and compare its first result with float64's.
 
-    The row has ``first_s`` (from the call of the mode to its first result) and ``error`` (of the result, or of the
-    gradients). ``finish`` comes next.
+    The row has ``first_s`` (from the call of the mode to its first result), ``first_cpu_s`` (processor seconds of the
+    process's session meanwhile) and ``error`` (of the result, or of the gradients). ``finish`` comes next.
     """
     order = torch.channels_last_3d if sample.x.dim() == 5 else torch.channels_last
     order = order if mode.channels_last else torch.contiguous_format
     model = sample.model.to(device).to(memory_format=order).train(training)
     x, target = sample.x.to(device).to(memory_format=order), sample.target.to(device)
     threads = torch.get_num_threads()
-    begin = time.perf_counter()
+    spent, begin = session_cpu_s(), time.perf_counter()
     with mode.settings():
         if training:
             forward = mode.apply(model)
             loss, error = first_training_step(forward, model, x, target, answer)
             facts = {"loss_error": abs(loss - answer.loss) / abs(answer.loss)}
-            took = time.perf_counter() - begin - error[1]
+            took, spent = time.perf_counter() - begin - error[1], session_cpu_s() - spent
             call = training_step(forward, model, x, target)
         else:
             with torch.no_grad():
                 forward = mode.apply(model)
                 y = forward(x)
                 synchronize(device)
-                took = time.perf_counter() - begin
+                took, spent = time.perf_counter() - begin, session_cpu_s() - spent
                 error, facts = (relative_error(y, answer.result), 0.0), {}
                 del y
             call = inference_step(forward, x)
@@ -105,7 +106,7 @@ def build(mode: Mode, sample: Sample, answer: Answer, device: torch.device, trai
             call()
             synchronize(device)
     free_memory(device)
-    return Step(call, device, threads), {"first_s": took, "error": error[0], **facts}
+    return Step(call, device, threads), {"first_s": took, "first_cpu_s": spent, "error": error[0], **facts}
 
 
 def finish(step: Step, mode: Mode) -> dict:

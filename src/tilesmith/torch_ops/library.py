@@ -40,6 +40,13 @@ def add_operator(
     torch.library.register_vmap(full_name, batched, lib=_library)
 
 
+def add_plain(name: str, arguments: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    """Register an operator of tensors that need no gradient, made of PyTorch's own."""
+    _library.define(f"{name}{arguments}", tags=(torch.Tag.pt2_compliant_tag,))
+    _library.impl(name, kernel, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"tilesmith::{name}", fake, lib=_library)
+
+
 def add_autocast(name: str) -> None:
     """Have ``torch.autocast`` convert the operands of an operator, as it does for PyTorch's convolutions."""
     operator = getattr(torch.ops.tilesmith, name).default

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,12 +20,15 @@ from tilesmith.torch_ops.compile.freezing import freeze_inputs
 from tilesmith.torch_ops.compile.identity import identity_of
 from tilesmith.torch_ops.compile.kept import Kept, alone, keep, name_of, new_mark, recall, signatures_of
 from tilesmith.torch_ops.compile.leftovers import reduced_decompositions, write_out
+from tilesmith.torch_ops.compile.loops import loops_together
 from tilesmith.torch_ops.compile.nodes import value
 from tilesmith.torch_ops.compile.options import Options, patches_of, read_options
+from tilesmith.torch_ops.compile.probes import begin_probes
 from tilesmith.torch_ops.compile.report import Line, add_report
 from tilesmith.torch_ops.compile.rewrite import Rewriter
 from tilesmith.torch_ops.compile.tuning import tune_graph
 
+_OBJECTS = 100_000  # new ones between two looks for garbage
 _log = logging.getLogger("tilesmith.compile")
 
 
@@ -50,6 +55,8 @@ def backend(
     from torch._inductor.compile_fx import compile_fx
 
     asked = read_options(mode, options)
+    if _only_device(example_inputs) == "cpu" and config.cpp.vec_isa_ok is None:
+        begin_probes()
     patches, decompositions, identity = patches_of(asked), reduced_decompositions(), identity_of(asked)
 
     def compile_(graph: GraphModule, inputs: Sequence[Any], frozen: bool) -> Callable[..., Any]:
@@ -59,16 +66,32 @@ def backend(
             prepare_kernels(signatures_of(kept.lines), device, find_mode())
         own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
         settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}
-        call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)
+        with loops_together():
+            call: Callable[..., Any] = compile_fx(graph, inputs, config_patches=settings, decompositions=decompositions)
         lines = tuple(own.lines) if own.has_run else kept.lines if kept is not None else _passed_by()
         if lines:
             _log.info("%s", add_report(lines, remembered=not own.has_run))
         return call
 
     frozen = config.freezing if asked.freeze is None else asked.freeze
-    if frozen and not torch.is_grad_enabled():
-        return freeze_inputs(gm, example_inputs, compile_)
-    return compile_(gm, example_inputs, False)
+    with garbage_left():
+        if frozen and not torch.is_grad_enabled():
+            return freeze_inputs(gm, example_inputs, compile_)
+        return compile_(gm, example_inputs, False)
+
+
+@contextmanager
+def garbage_left() -> Iterator[None]:
+    """Look for garbage seldom: a graph's objects live until it is compiled, and looking through them is in vain.
+
+    NOTE: 7% of the time of a compilation (MobileNetV3) by Python's own thresholds.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], _OBJECTS) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _passed_by() -> tuple[Line, ...]:

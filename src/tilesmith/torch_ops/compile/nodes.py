@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import is_
 from typing import Any
 
 import torch
@@ -38,6 +39,16 @@ def is_static(*nodes: Any) -> bool:
         if isinstance(tensor := value(node), torch.Tensor)
         for each in (*tensor.shape, *tensor.stride())
     )
+
+
+def is_noted(node: Node) -> bool:
+    """Whether the operands of one of our operators are still those that its fake tensor was computed from."""
+    noted = node.meta.get("eager_input_vals")
+    if noted is None:
+        return False
+    args, kwargs = noted
+    now = [*map(value, node.args), *map(value, node.kwargs.values())]
+    return len(args) == len(node.args) and all(map(is_, now, (*args, *kwargs.values())))
 
 
 class Writer:

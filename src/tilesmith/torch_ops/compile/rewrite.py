@@ -15,10 +15,11 @@ from torch.fx import Graph, Node
 
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import Signature
+from tilesmith.torch_ops.compile import folding  # noqa: F401  (its operators)
 from tilesmith.torch_ops.compile.chains import CONVOLUTION, PRODUCTS, Chain, find_chain
 from tilesmith.torch_ops.compile.decide import Decider, Decision
 from tilesmith.torch_ops.compile.layouts import Layouts
-from tilesmith.torch_ops.compile.nodes import Writer, args_of, aten, fake_mode_of, is_static, value
+from tilesmith.torch_ops.compile.nodes import Writer, args_of, aten, fake_mode_of, is_noted, is_static, value
 from tilesmith.torch_ops.compile.report import Line
 from tilesmith.torch_ops.describe import conv_problem, gemm_problem
 from tilesmith.torch_ops.results import conv_strides
@@ -68,7 +69,8 @@ class Rewriter:
             residual = args_of(node)[3] if node.target is torch.ops.tilesmith.convolution.default else None
             if residual is not None and value(residual).stride() != value(node).stride():
                 node.update_arg(3, self.layouts.converted(residual))
-            write.value_again(node)
+            if not is_noted(node):
+                write.value_again(node)
 
     # --- forward ------------------------------------------------------------------------------------------------------
 
@@ -256,12 +258,22 @@ def _options(chain: Chain, frozen: bool, mode: str) -> dict[str, Any]:
 def _write_conv(write: Writer, chain: Chain, options: dict[str, Any]) -> Node:
     x, w, b, *shape = args_of(chain.head)
     if chain.norm is not None:
-        w, b = _folded(write, chain, w, b)
+        w, b = (_folded_once if options.get("frozen") else _folded)(write, chain, w, b)
     dtype = value(chain.head).dtype
     if b is not None and value(b).dtype != dtype:
         b = write.cast(b, dtype)
     op = torch.ops.tilesmith.convolution.default
     return write.call(op, x, w, b, chain.residual, *shape, like=chain.end, **options)
+
+
+def _folded_once(write: Writer, chain: Chain, w: Node, b: Node | None) -> tuple[Node, Node]:
+    """The same where all of it are constants."""
+    assert chain.norm is not None
+    _, gamma, beta, mean, variance, _, eps = args_of(chain.norm)
+    wide, axis = torch.promote_types(value(w).dtype, torch.float32), 1 if args_of(chain.head)[6] else 0
+    filter_ = write.call(torch.ops.tilesmith.folded_filter.default, w, variance, gamma, eps, axis)
+    op = torch.ops.tilesmith.folded_bias.default
+    return filter_, write.call(op, b, mean, variance, gamma, beta, eps, wide, value(chain.head).dtype)
 
 
 def _folded(write: Writer, chain: Chain, w: Node, b: Node | None) -> tuple[Node, Node]:
