@@ -45,7 +45,7 @@ constexpr int TILE_CHUNKS = MI * CHUNKS, ARRIVALS = !STAGED ? 0 : BUFFERS < TILE
 constexpr bool FINISHED_ALONE =
     STORE == DIRECT || (RESIDUAL && !STAGED) || BETA || (WHOLE_SUMS && (BIAS || NARROW)) || (NARROW && RESCALED);
 // Of these, units of which all that is added is under way at once.
-constexpr int AT_ONCE = !(BETA || BIAS || RESIDUAL) ? 1 : TRANSPOSED || REPAIR ? 2 : 4;
+constexpr int AT_ONCE = !(BETA || BIAS || RESIDUAL) ? 1 : TRANSPOSED || REPAIR || STORE == DIRECT ? 2 : 4;
 // A thread reads its rows' bias before the products.
 constexpr bool ROWS_BIAS = BIAS && BIAS_OF_ROW && !WHOLE_SUMS && SPLIT == 1 && STORE != PARTIAL;
 // A thread reads two columns' bias before the products, and its warpgroup shares them after.
