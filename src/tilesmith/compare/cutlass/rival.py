@@ -24,7 +24,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import CudaTarget, Target
 
 _BUILDING = 0.8  # of the time of a trial
-_LARGE = 128 * 256  # results of a block, whose sums fill the registers of two warpgroups
+_LARGE = 128 * 128  # results whose sums fill the registers of a warpgroup
 
 
 class CutlassRival:
@@ -150,9 +150,11 @@ class CutlassRival:
 
 
 def _is_late(kernel: CutlassKernel) -> bool:
-    """Whether others are compiled before it: of those for Hopper, the two persistent schedules are the fast ones."""
-    persistent = any(word in kernel.name for word in ("cooperative", "pingpong"))
-    return kernel.name.startswith("sm90") and (not persistent or math.prod(kernel.tile[:2]) > _LARGE)
+    """Whether others are compiled before it: of those for Hopper, the two persistent schedules are the fast ones, where
+    the sums of a tile fit into the registers of the two warpgroups that share it, or of the one that has it alone."""
+    shared = {"cooperative": 2, "pingpong": 1}
+    most = max((_LARGE * count for word, count in shared.items() if word in kernel.name), default=0)
+    return kernel.name.startswith("sm90") and math.prod(kernel.tile[:2]) > most
 
 
 def _asked(signature: Signature, target: Target) -> tuple[Product, CudaTarget] | None:
