@@ -1,6 +1,6 @@
 """Products of a list: tuned, and measured beside cuBLAS's and all of CUTLASS's kernels, within seconds that are given.
 
-    python benchmarks/gpu/probes/sizes.py FILE.json       prints what such a run has written
+    python benchmarks/gpu/probes/sizes.py FILE.json [--peak TFLOPS]      prints what such a run has written
     python benchmarks/gpu/probes/sizes.py PROBLEMS [--tune-seconds S] [--seconds S] [--build-seconds S] [--limit S]
         [--against NAMES] [--types TYPE ...] [--first FILE ...] [--out FILE.json]
 
@@ -10,7 +10,8 @@ both beside each other, in rows of calls and in single calls. Products are dealt
 product meets its rivals on one of them. Results are those of the laboratory (TILESMITH_LAB_DIR, where CUTLASS's kernels
 are kept, too), so a run that was stopped goes on, and ``tilesmith gemm perf`` shows them. FILE gets them as JSON. A
 rival's kernel that kills its process costs its product's race alone. Searches begin with the configs that the files of
---first found the fastest (``size_lists.first_of``). ``sizes_ahead.py`` compiles before, also on another machine.
+--first found the fastest (``size_lists.first_of``). ``sizes_ahead.py`` compiles before, also on another machine. With
+--peak, as ``benchmarks/gpu/ffma.cu`` measures it, exact fp32 products from 2048 on get their shares of it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ NICE = 10  # of compilers, beside searches
 # The data and the reference of a large product take seconds, which count as its search's.
 LARGE, LARGE_S = 8192**3, 8.0
 RACES, HANGS_S = 0.75, 20.0  # the share of the limit after which no race begins; seconds of the last one
+PEAK_FROM = 2048  # smaller products do not fill the card
 NO_BUILD_S = "0.1"  # TILESMITH_RIVAL_SECONDS of a race: what is not compiled by then is left out
 
 
@@ -221,6 +223,14 @@ def show(rows: list[dict]) -> None:
     print(f"longest search: {max((each.seconds for each in results), default=0.0):.1f} s")
 
 
+def show_shares(rows: list[dict], peak: float) -> None:
+    """Each large fp32 product's share of the multiply-adds that the card does without memory."""
+    for row in rows:
+        g = result_of(row).signature.geometry
+        if g.a.dtype == "fp32" and not g.tf32 and min(g.m, g.n, g.k) >= PEAK_FROM:
+            print(f"{row['tflops']:6.2f} TFLOP/s, {row['tflops'] / peak:.3f} of {peak:.2f}: {row['words']}")
+
+
 def result_of(row: dict) -> Result:
     fields = {name: value for name, value in row.items() if name not in ("words", "tflops")}
     return Result(**fields | {"rivals": {name: Theirs(**theirs) for name, theirs in row["rivals"].items()}})
@@ -281,12 +291,16 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=280.0, help="seconds after which nothing is begun")
     parser.add_argument("--first", nargs="+", default=[], type=Path, metavar="FILE", help="configs to begin with")
     parser.add_argument("--out", type=Path, default=Path("sizes.json"))
+    parser.add_argument("--peak", type=float, metavar="TFLOPS", help="of fp32; with FILE.json")
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=("build", "race"), help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.problems.endswith(".json"):
-        show(json.loads(Path(args.problems).read_text()))
+        rows = json.loads(Path(args.problems).read_text())
+        show(rows)
+        if args.peak:
+            show_shares(rows, args.peak)
         return 0
     problems, target = problems_of(args.problems, args.types), cuda_target_of(0)
     if args.part is not None:
