@@ -13,7 +13,7 @@ from tilesmith.compare.contest import MOST, keep_order, worth_racing
 from tilesmith.compare.cutlass.build import LATE, Compiler
 from tilesmith.compare.cutlass.checkout import find_checkout, nvcc_version
 from tilesmith.compare.cutlass.kernels import CutlassKernel, _listed, kernels_for, product_of, splits_of
-from tilesmith.compare.cutlass.rival import CutlassRival
+from tilesmith.compare.cutlass.rival import CutlassRival, _is_late
 from tilesmith.compare.places import kept_path
 from tilesmith.errors import CompileError
 from tilesmith.targets.cuda import cuda_target
@@ -234,3 +234,15 @@ def test_what_is_listed_for_a_product(nvcc, tmp_path):
     assert "#define TILESMITH_CUTLASS3 1" in hopper[1].text
     for arch in ("sm_80", "sm_120a"):
         assert [k.name for k in kernels_for(product, cuda_target(arch, 100), find_checkout(), "13.0")] == ["good"]
+
+
+def test_kernels_whose_sums_do_not_fit_are_compiled_last():
+    def late(name, m, n):
+        return _is_late(CutlassKernel(name, (m, n, 32), False, ""))
+
+    assert not late("tensorop_s1688gemm_tf32_256x128_16x3_nn_align4", 256, 128)
+    assert not late("sm90_tensorop_128x256x32_warpspecialized_cooperative_epi_tma", 128, 256)
+    assert not late("sm90_tensorop_64x256x32_warpspecialized_pingpong_epi_tma", 64, 256)
+    assert late("sm90_tensorop_128x256x32_warpspecialized_pingpong_epi_nosmem", 128, 256)
+    assert late("sm90_tensorop_256x256x32_warpspecialized_cooperative_epi_nosmem", 256, 256)
+    assert late("sm90_tensorop_64x128x32_warpspecialized_epi_nosmem", 64, 128)
