@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tilesmith import GemmSignature
-from tilesmith.compare.contest import MOST, keep_order, worth_racing
+from tilesmith.compare import contest as contest_module
+from tilesmith.compare.contest import MOST, contest, keep_order, worth_racing
 from tilesmith.compare.cutlass.build import LATE, Compiler
 from tilesmith.compare.cutlass.checkout import find_checkout, nvcc_version
 from tilesmith.compare.cutlass.kernels import CutlassKernel, _listed, kernels_for, product_of, splits_of
 from tilesmith.compare.cutlass.rival import CutlassRival, _is_late
 from tilesmith.compare.places import kept_path
-from tilesmith.errors import CompileError
+from tilesmith.errors import CompileError, LaunchError
 from tilesmith.targets.cuda import cuda_target
 
 torch = pytest.importorskip("torch")
@@ -246,3 +247,24 @@ def test_kernels_whose_sums_do_not_fit_are_compiled_last():
     assert late("sm90_tensorop_128x256x32_warpspecialized_pingpong_epi_nosmem", 128, 256)
     assert late("sm90_tensorop_256x256x32_warpspecialized_cooperative_epi_nosmem", 256, 256)
     assert late("sm90_tensorop_64x128x32_warpspecialized_epi_nosmem", 64, 128)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_kernel_that_takes_the_context_along_ends_the_race(monkeypatch, lost):
+    class Stream:
+        device = None
+
+        def synchronize(self):
+            if lost:
+                raise LaunchError("an illegal memory access was encountered")
+
+    def bad():
+        raise RuntimeError("CUTLASS: CUDA error 700")
+
+    monkeypatch.setattr(contest_module, "Flush", lambda *facts: None)
+    makers = {"first": bad, "second": lambda: None}
+    if lost:
+        with pytest.raises(LaunchError, match="first took the device's context along: an illegal"):
+            contest(makers, torch.zeros(1), Stream(), TARGET)
+    else:
+        assert contest(makers, torch.zeros(1), Stream(), TARGET) == ([], ["first"])

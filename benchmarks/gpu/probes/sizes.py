@@ -207,6 +207,7 @@ def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: in
                         try_rival(rival.name, each.canonical.key(), "cuda:0", 0)
                 except Exception as error:
                     print(f"{said(each)}: {rival.name}: {type(error).__name__}: {error}"[:300], flush=True)
+                    torch.cuda.synchronize()  # raises where the context is lost: another process goes on
                     continue
                 last = told.getvalue().strip().rpartition("tell: ")[2]
                 clock.say(f"{time.monotonic() - began:.1f} s: {said(each)}: {last}")
