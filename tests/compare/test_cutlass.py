@@ -14,7 +14,7 @@ from tilesmith.compare.contest import MOST, contest, keep_order, worth_racing
 from tilesmith.compare.cutlass.build import LATE, Compiler
 from tilesmith.compare.cutlass.checkout import find_checkout, nvcc_version
 from tilesmith.compare.cutlass.kernels import CutlassKernel, _listed, kernels_for, product_of, splits_of
-from tilesmith.compare.cutlass.rival import CutlassRival, _is_late
+from tilesmith.compare.cutlass.rival import CutlassRival, _turn
 from tilesmith.compare.places import kept_path
 from tilesmith.errors import CompileError, LaunchError
 from tilesmith.targets.cuda import cuda_target
@@ -207,7 +207,7 @@ def test_kernels_of_several_problems_are_compiled_together_and_fast_schedules_fi
     problems = [GemmSignature(64, 64, 64), GemmSignature(64, 32, 64), GemmSignature(8, 8, 8, dtype="fp64")]
     CutlassRival().build(problems, TARGET, 60.0, told.append)
     order = [line.split(": ")[2] for line in told[1:]]
-    assert order == ["sm90_cooperative", "simt", "sm90_pingpong", "sm90_64x64"]
+    assert order == ["sm90_cooperative", "sm90_pingpong", "simt", "sm90_64x64"]
 
 
 def test_what_is_listed_for_a_product(nvcc, tmp_path):
@@ -237,16 +237,20 @@ def test_what_is_listed_for_a_product(nvcc, tmp_path):
         assert [k.name for k in kernels_for(product, cuda_target(arch, 100), find_checkout(), "13.0")] == ["good"]
 
 
-def test_kernels_whose_sums_do_not_fit_are_compiled_last():
-    def late(name, m, n):
-        return _is_late(CutlassKernel(name, (m, n, 32), False, ""))
-
-    assert not late("tensorop_s1688gemm_tf32_256x128_16x3_nn_align4", 256, 128)
-    assert not late("sm90_tensorop_128x256x32_warpspecialized_cooperative_epi_tma", 128, 256)
-    assert not late("sm90_tensorop_64x256x32_warpspecialized_pingpong_epi_tma", 64, 256)
-    assert late("sm90_tensorop_128x256x32_warpspecialized_pingpong_epi_nosmem", 128, 256)
-    assert late("sm90_tensorop_256x256x32_warpspecialized_cooperative_epi_nosmem", 256, 256)
-    assert late("sm90_tensorop_64x128x32_warpspecialized_epi_nosmem", 64, 128)
+@pytest.mark.parametrize(
+    ("name", "tile", "turn"),
+    [
+        ("sm90_tensorop_128x256x32_warpspecialized_cooperative_epi_tma", (128, 256, 32), 0),
+        ("sm90_tensorop_64x256x32_warpspecialized_pingpong_epi_tma", (64, 256, 32), 0),
+        ("tensorop_s1688gemm_tf32_256x128_16x3_nn_align4", (256, 128, 16), 1),
+        ("sm90_tensorop_128x256x32_stream_k_warpspecialized_cooperative_epi_nosmem", (128, 256, 32), 2),
+        ("sm90_tensorop_128x256x32_warpspecialized_pingpong_epi_nosmem", (128, 256, 32), 3),
+        ("sm90_tensorop_256x256x32_warpspecialized_cooperative_epi_nosmem", (256, 256, 32), 3),
+        ("sm90_tensorop_64x128x32_warpspecialized_epi_nosmem", (64, 128, 32), 3),
+    ],
+)
+def test_kernels_that_may_be_fast_are_compiled_first(name, tile, turn):
+    assert _turn(CutlassKernel(name, tile, False, "")) == turn
 
 
 @pytest.mark.parametrize("lost", [False, True])
