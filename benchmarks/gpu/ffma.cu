@@ -3,8 +3,9 @@
 //     nvcc -O3 -std=c++17 -arch=sm_90a -o /tmp/ffma benchmarks/gpu/ffma.cu && /tmp/ffma
 //
 // Every thread of all SMs multiplies and adds in registers, in chains that do not wait for each other; for some numbers
-// of chains and threads, prints medians over samples: TFLOP/s between two events, and what one SM saw of its own
-// sample: its clock in MHz (cycles by nanoseconds), and FFMAs in a cycle (128 at most, 32 lanes of four schedulers).
+// of chains and threads, prints medians over samples: TFLOP/s between two events; the clock in MHz that the first block
+// saw (cycles by nanoseconds); and both together: FFMAs in a cycle of an SM (128 at most, 32 lanes of four schedulers).
+// The first block ends before the others of its SM, whose warps wait for its warps: its cycles are not the kernel's.
 // The last line is the fastest, as JSON. Operands hardly change, so the card draws less power than in a product.
 #include <algorithm>
 #include <cstdio>
@@ -67,9 +68,8 @@ template <int CHAINS> Result timed(int threads, int sms, float *out, Seen *seen)
     Seen mine;
     check(cudaEventElapsedTime(&ms, begin, end));
     check(cudaMemcpy(&mine, seen, sizeof mine, cudaMemcpyDeviceToHost));
-    const double each = double(turns) * STEPS, mhz = 1e3 * mine.cycles / mine.nanoseconds;
-    if (sample >= 0)
-      found.push_back({2e-9 * each * threads * blocks / ms, mhz, each * 2048 / mine.cycles, CHAINS, threads});
+    const double all = double(turns) * STEPS * threads * blocks, mhz = 1e3 * mine.cycles / mine.nanoseconds;
+    if (sample >= 0) found.push_back({2e-9 * all / ms, mhz, 1e-3 * all / (ms * mhz * sms), CHAINS, threads});
   }
   std::sort(found.begin(), found.end(), [](const Result &a, const Result &b) { return a.tflops < b.tflops; });
   const Result middle = found[SAMPLES / 2];

@@ -51,6 +51,15 @@ def test_the_fastest_configs_of_earlier_runs_come_first(tmp_path):
     assert found == [("s", "block_m=0"), ("s", "block_m=1"), ("t", "c=1"), ("s", "block_m=2")]
 
 
+def test_no_place_is_taken_by_kernels_that_are_no_more_nor_by_later_files(tmp_path):
+    """They crowded out the fastest config of the card at hand: faster ones that are gone, a time of another card."""
+    here, there = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    gone = {f"block_m={i} turned=1": 1.0 + i for i in range(MOST_FIRST)}
+    here.write_text(json.dumps({"key": "k", "solver": "s", "all": gone | {"block_m=1 turned=0": 9.0}}) + "\n")
+    there.write_text(json.dumps({"key": "k", "solver": "s", "all": {"block_m=2": 10.0, "block_m=1": 11.0}}) + "\n")
+    assert first_of([here, there])["k"] == [("s", "block_m=1"), ("s", "block_m=2")]
+
+
 def test_the_largest_products_come_last():
     problems = problems_of("gemm_tvm", ["tf32"])
     assert [p.m * p.n * p.k for p in problems] == sorted(p.m * p.n * p.k for p in problems)

@@ -14,7 +14,8 @@ from tilesmith.lab.words import read_line, type_of  # noqa: E402
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
 
 MOST_FIRST = 4  # configs of a product
-GONE = " turned=0"  # an axis of some results, whose other kernels are no more
+GONE = " turned=0"  # an axis of some results
+NO_MORE = " turned="  # its other values, whose kernels are no more
 First = dict[str, list[tuple[str, str]]]  # by problem: solvers with configs, the fastest first
 
 
@@ -39,7 +40,7 @@ def first_of(files: Iterable[Path]) -> First:
     """What results of ``sizes.py`` (.json) and of ``configs.py`` (.jsonl) name as the fastest configs.
 
     They may be of other kernels than today's, or of another card: a search measures them before others, and passes over
-    those that do not exist any more.
+    those that do not exist any more. Of a config that several files have, the first file's time counts.
     """
     times: dict[str, dict[tuple[str, str], float]] = {}
     for path in files:
@@ -47,8 +48,11 @@ def first_of(files: Iterable[Path]) -> First:
         rows = json.loads(text) if path.suffix == ".json" else [json.loads(line) for line in text.splitlines()]
         for row in rows:
             if "problem" in row:
-                times.setdefault(row["problem"], {})[row["solver"], row["config"]] = row["time_us"]
+                found = {row["config"]: row["time_us"]}
             else:
-                mine = times.setdefault(row["key"], {})
-                mine |= {(row["solver"], config.removesuffix(GONE)): us for config, us in row["all"].items()}
+                found = {config.removesuffix(GONE): us for config, us in row["all"].items()}
+            mine = times.setdefault(row.get("problem") or row["key"], {})
+            for config, us in found.items():
+                if NO_MORE not in config:
+                    mine.setdefault((row["solver"], config), us)
     return {key: sorted(mine, key=mine.__getitem__)[:MOST_FIRST] for key, mine in times.items()}
