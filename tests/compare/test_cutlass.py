@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from tilesmith import GemmSignature
-from tilesmith.compare.contest import MOST, keep_order, worth_racing
+from tilesmith.compare import contest as contest_module
+from tilesmith.compare.contest import MOST, contest, keep_order, worth_racing
 from tilesmith.compare.cutlass.build import LATE, Compiler
 from tilesmith.compare.cutlass.checkout import find_checkout, nvcc_version
 from tilesmith.compare.cutlass.kernels import CutlassKernel, _listed, kernels_for, product_of, splits_of
-from tilesmith.compare.cutlass.rival import CutlassRival
+from tilesmith.compare.cutlass.rival import CutlassRival, _turn
 from tilesmith.compare.places import kept_path
-from tilesmith.errors import CompileError
+from tilesmith.errors import CompileError, LaunchError
 from tilesmith.targets.cuda import cuda_target
 
 torch = pytest.importorskip("torch")
@@ -206,7 +207,7 @@ def test_kernels_of_several_problems_are_compiled_together_and_fast_schedules_fi
     problems = [GemmSignature(64, 64, 64), GemmSignature(64, 32, 64), GemmSignature(8, 8, 8, dtype="fp64")]
     CutlassRival().build(problems, TARGET, 60.0, told.append)
     order = [line.split(": ")[2] for line in told[1:]]
-    assert order == ["sm90_cooperative", "simt", "sm90_pingpong", "sm90_64x64"]
+    assert order == ["sm90_cooperative", "sm90_pingpong", "simt", "sm90_64x64"]
 
 
 def test_what_is_listed_for_a_product(nvcc, tmp_path):
@@ -234,3 +235,40 @@ def test_what_is_listed_for_a_product(nvcc, tmp_path):
     assert "#define TILESMITH_CUTLASS3 1" in hopper[1].text
     for arch in ("sm_80", "sm_120a"):
         assert [k.name for k in kernels_for(product, cuda_target(arch, 100), find_checkout(), "13.0")] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("name", "tile", "turn"),
+    [
+        ("sm90_tensorop_128x256x32_warpspecialized_cooperative_epi_tma", (128, 256, 32), 0),
+        ("sm90_tensorop_64x256x32_warpspecialized_pingpong_epi_tma", (64, 256, 32), 0),
+        ("tensorop_s1688gemm_tf32_256x128_16x3_nn_align4", (256, 128, 16), 1),
+        ("sm90_tensorop_128x256x32_stream_k_warpspecialized_cooperative_epi_nosmem", (128, 256, 32), 2),
+        ("sm90_tensorop_128x256x32_warpspecialized_pingpong_epi_nosmem", (128, 256, 32), 3),
+        ("sm90_tensorop_256x256x32_warpspecialized_cooperative_epi_nosmem", (256, 256, 32), 3),
+        ("sm90_tensorop_64x128x32_warpspecialized_epi_nosmem", (64, 128, 32), 3),
+    ],
+)
+def test_kernels_that_may_be_fast_are_compiled_first(name, tile, turn):
+    assert _turn(CutlassKernel(name, tile, False, "")) == turn
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_kernel_that_takes_the_context_along_ends_the_race(monkeypatch, lost):
+    class Stream:
+        device = None
+
+        def synchronize(self):
+            if lost:
+                raise LaunchError("an illegal memory access was encountered")
+
+    def bad():
+        raise RuntimeError("CUTLASS: CUDA error 700")
+
+    monkeypatch.setattr(contest_module, "Flush", lambda *facts: None)
+    makers = {"first": bad, "second": lambda: None}
+    if lost:
+        with pytest.raises(LaunchError, match="first took the device's context along: an illegal"):
+            contest(makers, torch.zeros(1), Stream(), TARGET)
+    else:
+        assert contest(makers, torch.zeros(1), Stream(), TARGET) == ([], ["first"])

@@ -31,9 +31,9 @@ ROUNDS, ROWS, MOST_COPIES, CACHED_BYTES = 5, 64, 6, 160 << 20
 LESS = "scaled_mm, one factor"  # it does not count as a rival of factors of blocks
 
 
-def tiles(signature, target, count: int):
+def tiles(signature, target, count: int, solver: str = "wgmma_gemm"):
     """The solver, and the untuned config with the first of each of ``count`` other tiles."""
-    candidate = next(c for c in accepted(signature, target) if c.name == "wgmma_gemm")
+    candidate = next(c for c in accepted(signature, target) if c.name == solver)
     found = {}
     for config in candidate.solver.ranked(candidate.geometry, target):
         names = ("warpgroups", "products_m", "block_n", "swap_mn", "cluster_m")
@@ -78,38 +78,28 @@ def ways(signature, copies, torch) -> dict[str, Callable]:
     return found
 
 
-def measured(signature, candidate, configs, target) -> dict:
-    import torch
-
-    size = signature.m * signature.k + signature.n * signature.k + 2 * signature.m * signature.n
-    copies = [operands(signature, torch) for _ in range(max(1, min(MOST_COPIES, CACHED_BYTES // size + 1)))]
+def our_calls(signature, candidate, configs, target, copies, torch) -> dict[str, Callable]:
+    """By config, the call with the operands of a copy, the result last."""
     workspace = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
-    calls = ways(signature, copies, torch)
-    for config in configs:
-        executable = compiled(signature, (candidate, config, 0.0), target)
 
-        def ours(i, executable=executable):
-            addresses = [tensor.data_ptr() for tensor in copies[i]]
-            executable.run_on(0, torch.cuda.current_stream().cuda_stream, addresses, 0, workspace.data_ptr())
-            return copies[i][-1]
+    def call(executable, i):
+        addresses = [tensor.data_ptr() for tensor in copies[i]]
+        executable.run_on(0, torch.cuda.current_stream().cuda_stream, addresses, 0, workspace.data_ptr())
+        return copies[i][-1]
 
-        calls[str(config)] = ours
-    a, b, of_a, of_b, y = copies[0]
-    some = [of_a[:ROWS] if signature.a_scale == "1x128" else of_a, of_b]
-    truth = wide(a[:ROWS], some[0], signature.a_scale) @ wide(b, some[1], signature.b_scale).T
-    row = len(copies) * max(1, (12 if size < 40 << 20 else 4) // len(copies))
-    graphs, wrong = {}, []
+    return {str(c): partial(call, compiled(signature, (candidate, c, 0.0), target)) for c in configs}
+
+
+def row_times(calls: dict[str, Callable], copies: int, size: int, torch) -> dict[str, float]:
+    """Microseconds of each call in rows that walk over the copies, recorded as graphs, which are replayed in turns."""
+    row = copies * max(1, (12 if size < 40 << 20 else 4) // copies)
+    graphs = {}
     for name, call in calls.items():
         try:
-            y.fill_(float("nan"))
-            error = (call(0)[:ROWS].double() - truth).abs().max() / truth.abs().max()
-            if name not in (LESS, "mm_bf16") and not error < 0.01:
-                wrong.append(name)
-                continue
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 for i in range(row):
-                    call(i % len(copies))
+                    call(i % copies)
             graphs[name] = graph
         except RuntimeError as error:
             print(f"  {name}: {error}"[:200], flush=True)
@@ -123,7 +113,36 @@ def measured(signature, candidate, configs, target) -> dict:
             end.synchronize()
             if turn:
                 times[name].append(1e3 * begin.elapsed_time(end) / row)
-    us = {name: round(statistics.median(found), 3) for name, found in times.items()}
+    return {name: round(statistics.median(found), 3) for name, found in times.items()}
+
+
+def copies_of(size: int, make: Callable) -> list:
+    """What ``make`` makes, so often that together they are larger than L2."""
+    return [make() for _ in range(max(1, min(MOST_COPIES, CACHED_BYTES // size + 1)))]
+
+
+def measured(signature, candidate, configs, target) -> dict:
+    import torch
+
+    size = signature.m * signature.k + signature.n * signature.k + 2 * signature.m * signature.n
+    copies = copies_of(size, partial(operands, signature, torch))
+    calls = ways(signature, copies, torch) | our_calls(signature, candidate, configs, target, copies, torch)
+    a, b, of_a, of_b, y = copies[0]
+    some = [of_a[:ROWS] if signature.a_scale == "1x128" else of_a, of_b]
+    truth = wide(a[:ROWS], some[0], signature.a_scale) @ wide(b, some[1], signature.b_scale).T
+    wrong = []
+    for name, call in list(calls.items()):
+        try:
+            y.fill_(float("nan"))
+            error = (call(0)[:ROWS].double() - truth).abs().max() / truth.abs().max()
+        except RuntimeError as refused:
+            print(f"  {name}: {refused}"[:200], flush=True)
+            del calls[name]
+            continue
+        if name not in (LESS, "mm_bf16") and not error < 0.01:
+            wrong.append(name)
+            del calls[name]
+    us = row_times(calls, len(copies), size, torch)
     return {"key": signature.key(), "us": us, "untuned": str(configs[0]), "wrong": wrong}
 
 

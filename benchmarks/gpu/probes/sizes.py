@@ -1,15 +1,17 @@
 """Products of a list: tuned, and measured beside cuBLAS's and all of CUTLASS's kernels, within seconds that are given.
 
-    python benchmarks/gpu/probes/sizes.py FILE.json       prints what such a run has written
+    python benchmarks/gpu/probes/sizes.py FILE.json [--peak TFLOPS]      prints what such a run has written
     python benchmarks/gpu/probes/sizes.py PROBLEMS [--tune-seconds S] [--seconds S] [--build-seconds S] [--limit S]
-        [--against NAMES] [--types TYPE ...] [--out FILE.json]
+        [--against NAMES] [--types TYPE ...] [--first FILE ...] [--out FILE.json]
 
 What ``tilesmith gemm run PROBLEMS --against cublas,cutlass`` does for one product after the other is done here for all
 of them, step by step: CUTLASS's kernels are compiled on all cores; our searches; the races among those kernels; and
 both beside each other, in rows of calls and in single calls. Products are dealt out to all GPUs of the machine; a
 product meets its rivals on one of them. Results are those of the laboratory (TILESMITH_LAB_DIR, where CUTLASS's kernels
 are kept, too), so a run that was stopped goes on, and ``tilesmith gemm perf`` shows them. FILE gets them as JSON. A
-rival's kernel that kills its process costs its product's race alone.
+rival's kernel that kills its process costs its product's race alone. Searches begin with the configs that the files of
+--first found the fastest (``size_lists.first_of``). ``sizes_ahead.py`` compiles before, also on another machine. With
+--peak, as ``benchmarks/gpu/ffma.cu`` measures it, exact fp32 products from 2048 on get their shares of it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-sys.path[:0] = [str(HERE.parent), str(ROOT / "src")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(ROOT / "src")]
+from size_lists import first_of, problems_of, work_of  # noqa: E402
 from workers import environment, keep_to_my_cores  # noqa: E402
 
 from tilesmith.compare.cutlass.rival import RIVAL as CUTLASS  # noqa: E402
@@ -39,7 +42,7 @@ from tilesmith.errors import ArgumentError  # noqa: E402
 from tilesmith.lab.results import Result, Theirs, newest, read_results  # noqa: E402
 from tilesmith.lab.session import FAILURES, Place, Session, place_of  # noqa: E402
 from tilesmith.lab.tables import json_rows, line, text_table  # noqa: E402
-from tilesmith.lab.words import read_line, said, type_of  # noqa: E402
+from tilesmith.lab.words import said  # noqa: E402
 from tilesmith.problems.gemm import GemmSignature  # noqa: E402
 from tilesmith.problems.rewrite import Signature  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
@@ -51,6 +54,7 @@ NICE = 10  # of compilers, beside searches
 # The data and the reference of a large product take seconds, which count as its search's.
 LARGE, LARGE_S = 8192**3, 8.0
 RACES, HANGS_S = 0.75, 20.0  # the share of the limit after which no race begins; seconds of the last one
+PEAK_FROM = 2048  # smaller products do not fill the card
 NO_BUILD_S = "0.1"  # TILESMITH_RIVAL_SECONDS of a race: what is not compiled by then is left out
 
 
@@ -105,23 +109,6 @@ class Clock:
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.began:6.1f} s  {self._who}{text}", flush=True)
-
-
-def problems_of(name: str, types: list[str]) -> list[GemmSignature]:
-    """The products of a list (its name, or a file), those of some types alone."""
-    path = Path(name) if name.endswith(".txt") else ROOT / "benchmarks" / "problems" / f"{name}.txt"
-    found = {}
-    for text in path.read_text().splitlines():
-        if text := text.partition("#")[0].strip():
-            for each in read_line(text.split(), []).problems:
-                if not types or type_of(each) in types:
-                    found.setdefault(each.canonical.key(), each)
-    return list(found.values())
-
-
-def work_of(signature: GemmSignature) -> int:
-    """Its multiply-adds."""
-    return signature.m * signature.n * signature.k * signature.batch
 
 
 def begin_build() -> subprocess.Popen[bytes]:
@@ -220,6 +207,7 @@ def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: in
                         try_rival(rival.name, each.canonical.key(), "cuda:0", 0)
                 except Exception as error:
                     print(f"{said(each)}: {rival.name}: {type(error).__name__}: {error}"[:300], flush=True)
+                    torch.cuda.synchronize()  # raises where the context is lost: another process goes on
                     continue
                 last = told.getvalue().strip().rpartition("tell: ")[2]
                 clock.say(f"{time.monotonic() - began:.1f} s: {said(each)}: {last}")
@@ -234,6 +222,14 @@ def show(rows: list[dict]) -> None:
         print("\nsingle calls")
         print(text_table(singles, 160))
     print(f"longest search: {max((each.seconds for each in results), default=0.0):.1f} s")
+
+
+def show_shares(rows: list[dict], peak: float) -> None:
+    """Each large fp32 product's share of the multiply-adds that the card does without memory."""
+    for row in rows:
+        g = result_of(row).signature.geometry
+        if g.a.dtype == "fp32" and not g.tf32 and min(g.m, g.n, g.k) >= PEAK_FROM:
+            print(f"{row['tflops']:6.2f} TFLOP/s, {row['tflops'] / peak:.3f} of {peak:.2f}: {row['words']}")
 
 
 def result_of(row: dict) -> Result:
@@ -258,6 +254,7 @@ def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival
     left = session.left(problems)
     clock.say(f"{len(left)} of {len(problems)} products on {session.place.target.name}")
     searches: dict[str, TuneResult] = {}
+    known = first_of(args.first)
     with Workers() as workers:
         workers.prepare(0)
         sys.stdin.read()  # until all rivals are compiled: beside 64 compilers no search would end in time
@@ -267,7 +264,8 @@ def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival
                 break
             session.seconds = args.tune_seconds + LARGE_S * work_of(each) / LARGE
             try:
-                found = searches[each.canonical.key()] = session.tune(each, workers)
+                key = each.canonical.key()
+                found = searches[key] = session.tune(each, workers, first=known.get(key, ()))
             except FAILURES as error:
                 clock.say(f"{said(each)}: {error}")
                 continue
@@ -292,13 +290,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.6, help="of measuring a product beside the rivals")
     parser.add_argument("--build-seconds", type=float, default=150.0, help="of compiling CUTLASS's kernels")
     parser.add_argument("--limit", type=float, default=280.0, help="seconds after which nothing is begun")
+    parser.add_argument("--first", nargs="+", default=[], type=Path, metavar="FILE", help="configs to begin with")
     parser.add_argument("--out", type=Path, default=Path("sizes.json"))
+    parser.add_argument("--peak", type=float, metavar="TFLOPS", help="of fp32; with FILE.json")
     parser.add_argument("--part", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=("build", "race"), help=argparse.SUPPRESS)
     parser.add_argument("--start", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.problems.endswith(".json"):
-        show(json.loads(Path(args.problems).read_text()))
+        rows = json.loads(Path(args.problems).read_text())
+        show(rows)
+        if args.peak:
+            show_shares(rows, args.peak)
         return 0
     problems, target = problems_of(args.problems, args.types), cuda_target_of(0)
     if args.part is not None:

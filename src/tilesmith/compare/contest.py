@@ -9,6 +9,7 @@ import torch
 
 from tilesmith.compare.bench_records import FOREIGN_TOLERANCE, NEAR
 from tilesmith.compare.places import keep, read_kept
+from tilesmith.errors import LaunchError
 from tilesmith.measure.device_flush import WAIT_CYCLES, Flush
 from tilesmith.measure.device_timing import interleave_on_device
 from tilesmith.runtime.device import Event, Stream
@@ -38,6 +39,9 @@ def contest(
     Returns:
         Names and microseconds of those with right numbers that were raced (``worth_racing``), the fastest first; and
         names of those that fail.
+
+    Raises:
+        LaunchError: One of them took the device's context along, so that nothing is known of those behind it.
     """
     calls: dict[str, Compute] = {}
     quick: dict[str, float] = {}
@@ -51,6 +55,7 @@ def contest(
                 quick[name], calls[name] = _quick_us(call, stream, flush), call
         except Exception:  # a compiler's, or the device's
             right = False
+            _require_context(stream, name)
         if not right:
             wrong.append(name)
     if not calls:
@@ -61,6 +66,13 @@ def contest(
     )  # fmt: skip
     order = sorted(timings, key=lambda name: timings[name].median_us)
     return [(name, timings[name].median_us) for name in order], wrong
+
+
+def _require_context(stream: Stream, name: str) -> None:
+    try:
+        stream.synchronize()
+    except LaunchError as error:
+        raise LaunchError(f"{name} took the device's context along: {error}") from None
 
 
 def keep_order(path: Path, order: Iterable[tuple[str, float]], wrong: Iterable[str], **more: object) -> None:

@@ -120,13 +120,16 @@ class Session:
                 tell(problem, result)
         return failed
 
-    def tune(self, problem: GemmSignature, workers: Workers, listener: Listener | None = None) -> TuneResult:
-        """Search the product's fastest config."""
+    def tune(
+        self, problem: GemmSignature, workers: Workers, listener: Listener | None = None,
+        first: Sequence[tuple[str, str]] = (),
+    ) -> TuneResult:  # fmt: skip
+        """Search the product's fastest config; ``first`` are solvers with configs to begin with."""
         place = self.place
         return tune(
             problem, place.target, database=self.layers.writable, cache=self.cache, max_trials=self.trials,
             max_seconds=self.seconds, device=place.ordinal, external=False, workers=workers,
-            progress=listener,
+            progress=listener, first=first,
         )  # fmt: skip
 
     def measure(self, problem: GemmSignature, found: TuneResult) -> Result:

@@ -27,7 +27,7 @@ MIXED = "mixed"  # the generator of a package whose plans come from several
 # The parameters of LZMA, which the reader in C (``ts_lzma.c``) has too. For kernels of fewer bytes it is not tried, and
 # taken only where it saves an eighth: it takes three times as long to expand.
 _LZMA = {"lc": 1, "lp": 2, "pb": 3}
-_NICE_BYTES = 64  # of a match, after which none is sought: kernels take 0.1 % less than with 273, the largest 1 %
+_NICE_BYTES = 64  # of a match, after which none is sought: kernels take 0.1 % less than with 273, large ones 1 %
 _LEAST_LZMA = 4096
 _LINES = re.compile(r"[ -~\n]+")
 _U32 = 1 << 32
@@ -140,5 +140,6 @@ def _lzma(content: bytes) -> bytes:
     except ImportError:
         return b""
     window = max(4096, 1 << (len(content) - 1).bit_length())
-    how = {"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": window, "nice_len": _NICE_BYTES, **_LZMA}
+    how = {"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": window, **_LZMA}
+    how["nice_len"] = _NICE_BYTES
     return lzma.compress(content, format=lzma.FORMAT_RAW, filters=[how])

@@ -24,7 +24,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import CudaTarget, Target
 
 _BUILDING = 0.8  # of the time of a trial
-_LARGE = 128 * 256  # results of a block, whose sums fill the registers of two warpgroups
+_LARGE = 128 * 128  # results whose sums fill the registers of a warpgroup
 
 
 class CutlassRival:
@@ -60,7 +60,7 @@ class CutlassRival:
                 kernels |= {each.text: each for each in listed}
                 compilers.append(compiler)
         if compilers:
-            compilers[0].build(sorted(kernels.values(), key=_is_late), seconds, tell)
+            compilers[0].build(sorted(kernels.values(), key=_turn), seconds, tell)
 
     def load(self, signature: Signature, target: Target) -> None:
         """Load its compiled kernels for a problem: the first call of each takes the device's runtime a while."""
@@ -149,10 +149,17 @@ class CutlassRival:
         return kept_order(self._kept(product, target))
 
 
-def _is_late(kernel: CutlassKernel) -> bool:
-    """Whether others are compiled before it: of those for Hopper, the two persistent schedules are the fast ones."""
-    persistent = any(word in kernel.name for word in ("cooperative", "pingpong"))
-    return kernel.name.startswith("sm90") and (not persistent or math.prod(kernel.tile[:2]) > _LARGE)
+def _turn(kernel: CutlassKernel) -> int:
+    """Which kernels are compiled first, where there is no time for all: those of Hopper's persistent schedules whose
+    sums fit into the registers of the two warpgroups that share a tile, or of the one that has it alone; others of
+    earlier generations; stream-k, whose tiles those schedules have; and then what is seldom fast."""
+    if not kernel.name.startswith("sm90"):
+        return 1
+    shared = {"cooperative": 2, "pingpong": 1}
+    most = max((_LARGE * count for word, count in shared.items() if word in kernel.name), default=0)
+    if math.prod(kernel.tile[:2]) > most:
+        return 3
+    return 2 if "stream_k" in kernel.name else 0
 
 
 def _asked(signature: Signature, target: Target) -> tuple[Product, CudaTarget] | None:
