@@ -1,0 +1,87 @@
+"""First layers by warpgroups: numbers through the emulator, refusals, and text without spills."""
+
+from __future__ import annotations
+
+import pytest
+from cuda_chain import H200, check_numbers, executable
+
+from tilesmith.problems.conv import ConvSignature
+from tilesmith.problems.epilogue import Epilogue
+from tilesmith.solvers.cuda.first_rows.solver import FirstRowsSolver
+from tilesmith.solvers.solver import Accepted, Config, Rejected
+from tilesmith.targets.cuda import CUDA_TARGETS
+from tilesmith.toolchain.build import build_unit
+
+SOLVER = FirstRowsSolver()
+
+
+def conv(c=3, k=24, taps=(7, 7), size=(15, 40), **more):
+    more = {"dtype": "bf16", "padding": 1, **more}
+    return ConvSignature((2, *size, c), (k, *taps, c), shared_layout="NHWC", **more)
+
+
+def video():
+    return ConvSignature(
+        (1, 4, 6, 24, 3), (8, 3, 2, 3, 3), stride=(1, 2, 1), padding=(1, 0, 2), dilation=(2, 1, 1), dtype="bf16",
+        shared_layout="NDHWC", mode="fwd",
+    )  # fmt: skip
+
+
+CASES = [
+    (conv(stride=2, padding=3), (2, 16, 4, 1, 1)),  # runs begin at odd elements; rows of 120 elements
+    (conv(1, 56, (9, 9), size=(15, 96), stride=3, padding=4), (4, 32, 4, 2, 1)),  # at even and at odd ones
+    (conv(1, 40, (5, 5), size=(12, 45), stride=1, padding=((2, 1), (0, 3)), dtype="fp16"), (3, 32, 4, 2, 1)),
+    (conv(k=21, taps=(3, 3), size=(9, 33), epilogue=Epilogue(bias=True, activation="leaky_relu")), (2, 32, 4, 2, 1)),
+    (conv(k=16, taps=(3, 3), epilogue=Epilogue(bias=True, activation="relu"), output_dtype="fp32"), (2, 32, 4, 2, 1)),
+    (conv(k=136, taps=(4, 4), size=(16, 64), stride=2), (4, 32, 4, 1, 1)),  # two blocks of columns
+    (conv(2, 8, (3, 7), size=(15, 49), stride=(1, 3), dilation=(2, 1), padding=3), (4, 16, 4, 1, 1)),
+    (conv(4, 16, (4, 4), stride=4, padding=0, size=(17, 70)), (4, 16, 4, 1, 1)),
+    (conv(7, 9, (2, 3), size=(15, 35), stride=(3, 2)), (4, 16, 4, 1, 1)),
+    (video(), (2, 32, 4, 2, 1)),
+]
+
+
+def config(values) -> Config:
+    return Config(tuple(zip((axis.name for axis in SOLVER.axes), values, strict=True)))
+
+
+@pytest.mark.parametrize(("signature", "values"), CASES, ids=lambda v: v.key()[12:70] if hasattr(v, "key") else "")
+def test_numbers(signature, values, emulating):
+    signature = signature.canonical
+    geometry, chosen = signature.geometry, config(values)
+    assert SOLVER.applicable(geometry, H200) == Accepted()
+    assert SOLVER.search_space(geometry, H200).contains(chosen)
+    check_numbers(signature, executable(signature, SOLVER.draft(geometry, chosen, H200), emulating))
+
+
+@pytest.mark.parametrize(
+    ("signature", "word"),
+    [
+        (conv(8), "channels"),
+        (conv(dtype="fp32"), "dtype"),
+        (conv(dilation=2), "dilation"),
+        (conv(taps=(60, 60), size=(80, 80)), "filter"),
+        (ConvSignature((2, 3, 9, 9), (8, 3, 3, 3), dtype="bf16"), "layout"),
+    ],
+    ids=["eight channels", "fp32", "dilation", "3600 taps", "channels first"],
+)
+def test_refusals_name_their_reason(signature, word):
+    verdict = SOLVER.applicable(signature.canonical.geometry, H200)
+    assert isinstance(verdict, Rejected)
+    assert word in str(verdict), verdict
+
+
+def test_warpgroups_are_needed():
+    verdict = SOLVER.applicable(conv().canonical.geometry, CUDA_TARGETS["sm_80"])
+    assert isinstance(verdict, Rejected)
+    assert "wgmma" in str(verdict)
+
+
+def test_untuned_kernels_compile_without_spills(tmp_path):
+    sources = {}
+    for each in (conv(k=64, stride=2, padding=3, size=(224, 224)), conv(1, 56, (9, 9), size=(120, 480), stride=3)):
+        geometry = each.canonical.geometry
+        for source in SOLVER.draft(geometry, SOLVER.default_config(geometry, H200), H200).sources:
+            sources[source.symbol] = source
+    found = build_unit(list(sources.values()), H200, tmp_path / "unit.cubin")
+    assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
