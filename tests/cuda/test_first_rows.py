@@ -7,12 +7,12 @@ from cuda_chain import H200, check_numbers, executable
 
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
-from tilesmith.solvers.cuda.first_rows.solver import FirstRowsSolver
+from tilesmith.solvers.cuda.first_rows.solver import FirstRowsSolver, FirstRowsWrwSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.toolchain.build import build_unit
 
-SOLVER = FirstRowsSolver()
+SOLVERS = {"fwd": FirstRowsSolver(), "wrw": FirstRowsWrwSolver()}
 
 
 def conv(c=3, k=24, taps=(7, 7), size=(15, 40), **more):
@@ -20,10 +20,10 @@ def conv(c=3, k=24, taps=(7, 7), size=(15, 40), **more):
     return ConvSignature((2, *size, c), (k, *taps, c), shared_layout="NHWC", **more)
 
 
-def video():
+def video(mode="fwd"):
     return ConvSignature(
         (1, 4, 6, 24, 3), (8, 3, 2, 3, 3), stride=(1, 2, 1), padding=(1, 0, 2), dilation=(2, 1, 1), dtype="bf16",
-        shared_layout="NDHWC", mode="fwd",
+        shared_layout="NDHWC", mode=mode,
     )  # fmt: skip
 
 
@@ -38,20 +38,28 @@ CASES = [
     (conv(4, 16, (4, 4), stride=4, padding=0, size=(17, 70)), (4, 16, 4, 1, 1)),
     (conv(7, 9, (2, 3), size=(15, 35), stride=(3, 2)), (4, 16, 4, 1, 1)),
     (video(), (2, 32, 4, 2, 1)),
+    (conv(stride=2, padding=3, mode="wrw"), (2, 16, 5, 2, 4, 1)),
+    (conv(1, 56, (9, 9), size=(15, 96), stride=3, padding=4, mode="wrw"), (2, 32, 8, 3, 8, 1)),
+    (conv(1, 40, (5, 5), size=(12, 45), padding=((2, 1), (0, 3)), dtype="fp16", mode="wrw"), (4, 32, 8, 1, 4, 1)),
+    (conv(2, 9, (3, 7), size=(15, 49), stride=(1, 3), dilation=(2, 1), padding=3, mode="wrw"), (4, 16, 6, 1, 2, 1)),
+    (conv(7, 16, (2, 3), size=(15, 35), stride=(3, 2), kernel_dtype="fp32", mode="wrw"), (2, 16, 6, 1, 2, 1)),
+    (conv(k=136, taps=(4, 4), size=(16, 64), stride=2, mode="wrw"), (4, 32, 8, 1, 8, 1)),  # three blocks of channels
+    (video("wrw"), (2, 32, 8, 3, 2, 1)),
 ]
 
 
-def config(values) -> Config:
-    return Config(tuple(zip((axis.name for axis in SOLVER.axes), values, strict=True)))
+def config(solver, values) -> Config:
+    return Config(tuple(zip((axis.name for axis in solver.axes), values, strict=True)))
 
 
 @pytest.mark.parametrize(("signature", "values"), CASES, ids=lambda v: v.key()[12:70] if hasattr(v, "key") else "")
 def test_numbers(signature, values, emulating):
     signature = signature.canonical
-    geometry, chosen = signature.geometry, config(values)
-    assert SOLVER.applicable(geometry, H200) == Accepted()
-    assert SOLVER.search_space(geometry, H200).contains(chosen)
-    check_numbers(signature, executable(signature, SOLVER.draft(geometry, chosen, H200), emulating))
+    geometry, solver = signature.geometry, SOLVERS[signature.mode]
+    chosen = config(solver, values)
+    assert solver.applicable(geometry, H200) == Accepted()
+    assert solver.search_space(geometry, H200).contains(chosen)
+    check_numbers(signature, executable(signature, solver.draft(geometry, chosen, H200), emulating))
 
 
 @pytest.mark.parametrize(
@@ -66,22 +74,26 @@ def test_numbers(signature, values, emulating):
     ids=["eight channels", "fp32", "dilation", "3600 taps", "channels first"],
 )
 def test_refusals_name_their_reason(signature, word):
-    verdict = SOLVER.applicable(signature.canonical.geometry, H200)
+    verdict = SOLVERS[signature.mode].applicable(signature.canonical.geometry, H200)
     assert isinstance(verdict, Rejected)
     assert word in str(verdict), verdict
 
 
 def test_warpgroups_are_needed():
-    verdict = SOLVER.applicable(conv().canonical.geometry, CUDA_TARGETS["sm_80"])
+    verdict = SOLVERS["fwd"].applicable(conv().canonical.geometry, CUDA_TARGETS["sm_80"])
     assert isinstance(verdict, Rejected)
     assert "wgmma" in str(verdict)
 
 
 def test_untuned_kernels_compile_without_spills(tmp_path):
     sources = {}
-    for each in (conv(k=64, stride=2, padding=3, size=(224, 224)), conv(1, 56, (9, 9), size=(120, 480), stride=3)):
-        geometry = each.canonical.geometry
-        for source in SOLVER.draft(geometry, SOLVER.default_config(geometry, H200), H200).sources:
-            sources[source.symbol] = source
+    for mode, solver in SOLVERS.items():
+        for each in (
+            conv(k=64, stride=2, padding=3, size=(224, 224), mode=mode),
+            conv(1, 56, (9, 9), size=(120, 480), stride=3, mode=mode),
+        ):
+            geometry = each.canonical.geometry
+            for source in solver.draft(geometry, solver.default_config(geometry, H200), H200).sources:
+                sources[source.symbol] = source
     found = build_unit(list(sources.values()), H200, tmp_path / "unit.cubin")
     assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []

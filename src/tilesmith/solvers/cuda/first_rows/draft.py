@@ -1,4 +1,4 @@
-"""The texts and launches: the filter's packing, once, and the convolution."""
+"""The texts and launches: the filter's packing, once, and the convolution; backward weights and the sum of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tilesmith.plan.slots import slot_names
 from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.first.draft import by_place, chosen, slots_of, table
 from tilesmith.solvers.cuda.first_rows.tile import RowsTile
+from tilesmith.solvers.cuda.first_rows.weights import RowsWeightsTile
+from tilesmith.solvers.cuda.first_rows.window import RowsWindow
 
 _FOLDER = Path(__file__).parent
 _PACK_THREADS = 256
@@ -24,25 +26,22 @@ def rows_draft(t: RowsTile) -> Draft:
     arguments, packing = _arguments(t), _pack_arguments(t)
     element, sizes = TYPES[g.x.dtype], {"C": g.c, "K": g.k, "BLOCK_N": t.block_n, "STEPS": t.steps}
     sizes["VARIANTS"] = t.variants
-    planes, rows, pieces = t.window
     numbers = {
-        **sizes, "BLOCKS_N": t.blocks_n, "WARPS": t.warps, "PARTS": t.parts, "TILE_H": t.tile[0], "TILE_W": t.tile[1],
-        "IN_D": planes, "IN_H": rows, "ROW_CHUNKS": pieces, "SHIFT": t.shift, "VECTOR": t.vector,
-        "OUT_VECTOR": t.out_vector, "SHARED_BYTES": t.shared_bytes, "MIN_BLOCKS": t.value["blocks_per_sm"],
-        "DILATION_D": g.dilation[0],
+        **sizes, **_rows(t), "BLOCKS_N": t.blocks_n, "PARTS": t.parts, "OUT_VECTOR": t.out_vector,
+        "SHARED_BYTES": t.shared_bytes,
     }  # fmt: skip
-    numbers |= {f"STRIDE_{axis}": value for axis, value in zip("DHW", g.stride, strict=True)}
     flags = {
         "ADDS": g.epilogue.bias, "RELU": g.epilogue.activation == "relu", "WHOLE": t.whole, "DENSE": t.dense,
+        "FLAT": g.output[0] == 1,
     }  # fmt: skip
     functions = activate(g.epilogue, "TS_MMA_DEVICE") + _places(t) + mma_product_text(t.block_n, g.x.dtype)
     types = {"Element": element, "Out": TYPES[g.y.dtype]}
-    kernel = _source(t, "kernel", Header(numbers, flags, types, functions=functions, arguments=arguments))
+    kernel = _source(t, ("rows", "kernel"), Header(numbers, flags, types, functions=functions, arguments=arguments))
     words = [0xFFFFFFFF if w is None else w.d << 26 | w.r << 18 | (w.element + 1) for w in t.words]
     header = Header(sizes | {"S": g.filter[2]}, {}, {"Element": element}, {"words": words}, arguments=packing)
-    pack = _source(t, "pack", header)
+    pack = _source(t, ("pack",), header)
     run = Launch(
-        0, kernel.symbol, (t.blocks, 1, 1), passed(arguments), (32 * t.warps, 1, 1), shared_bytes=t.shared_bytes,
+        0, kernel.symbol, t.grid, passed(arguments), (32 * t.warps, 1, 1), shared_bytes=t.shared_bytes,
         programmatic=early,
     )  # fmt: skip
     blocks = -(-t.packed_elements // _PACK_THREADS)
@@ -50,10 +49,68 @@ def rows_draft(t: RowsTile) -> Draft:
     return Draft((kernel, pack), (run,), (prepare,), packed_bytes=t.packed_elements * 2)
 
 
-def _source(t: RowsTile, name: str, header: Header) -> Source:
+def rows_weights_draft(t: RowsWeightsTile) -> Draft:
+    """The kernel, and after it the sum of its blocks' sums."""
+    g, early = t.g, t.target.has_cluster
+    element, partial = TYPES[g.x.dtype], Pointer(Space.WORKSPACE)
+    slots = dict(zip(slot_names(g), slots_of(g), strict=True))
+    sizes = {"C": g.c, "TILES_N": t.tiles_n, "BLOCKS_M": t.blocks_m, "ELEMENTS": t.elements}
+    numbers = {
+        **sizes, **_rows(t), "VARIANTS": t.variants, "MATRICES": t.matrices, "GROUP": t.group,
+        "DY_VECTOR": t.dy_vector, "SHARED_BYTES": t.shared_bytes, "UNROLL": 2,
+    }  # fmt: skip
+    arguments = (
+        Argument("x", "const Element *", slots["x"]), Argument("dy", "const Element *", slots["y"]),
+        Argument("partial", "float *", partial),
+        *integers("int", rows=g.k, tiles=t.all_tiles, tiles_h=t.tiles[0], tiles_w=t.tiles[1]),
+        *integers("int", **_sizes(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
+    )  # fmt: skip
+    tables = {
+        "word_offsets": [0 if word is None else t.offset(word) for word in t.words],
+        "word_elements": [t.element(word) for word in t.words],
+    }
+    header = Header(numbers, {"RAGGED": t.ragged}, {"Element": element}, tables, arguments=arguments)
+    source = _source(t, ("rows", "weights"), header)
+    launch = Launch(
+        0, source.symbol, (t.slices * t.blocks_m, 1, 1), passed(arguments), (32 * t.warps, 1, 1),
+        shared_bytes=t.shared_bytes, programmatic=early,
+    )  # fmt: skip
+    shares = 1 << max(0, min(4, (t.slices // 4).bit_length() - 1))
+    adding = (
+        Argument("partial", "const float *", partial), Argument("w", "Out *", slots["w"]),
+        *integers("int", rows=g.k, slices=t.slices, **_steps(g.w, "k")),
+    )  # fmt: skip
+    sizes |= {"R": g.filter[1], "S": g.filter[2], "SHARES": shares}
+    total = _source(t, ("total",), Header(sizes, {}, {"Out": TYPES[g.w.dtype]}, arguments=adding))
+    blocks = -(-t.blocks_m * t.sums_bytes // 16 * shares // 256)
+    second = Launch(1, total.symbol, (blocks, 1, 1), passed(adding), (256, 1, 1), programmatic=early)
+    return Draft((source, total), (launch, second), workspace_bytes=t.partial_bytes)
+
+
+def _source(t: RowsWindow, names: tuple[str, ...], header: Header) -> Source:
     tile = "x".join(str(value) for _, value in t.config.values)
-    text = f"namespace ts_mma {{\n{scoped(template(_FOLDER, name))}}} // namespace ts_mma\n"
-    return unit(f"firstrows{name}", t.g.x.dtype, tile, t.target.arch, mma_prelude(), text, header)
+    text = scoped(*(template(_FOLDER, name) for name in names))
+    text = f"namespace ts_mma {{\n{text}}} // namespace ts_mma\n"
+    return unit(f"firstrows{names[-1]}", t.g.x.dtype, tile, t.target.arch, mma_prelude(), text, header)
+
+
+def _rows(t: RowsWindow) -> dict[str, int]:
+    """Constants of ``rows.cu``, and tiles."""
+    planes, rows, pieces = t.window
+    numbers = {
+        "WARPS": t.warps, "TILE_H": t.tile[0], "TILE_W": t.tile[1], "IN_D": planes, "IN_H": rows, "ROW_CHUNKS": pieces,
+        "SHIFT": t.shift, "VECTOR": t.vector, "DILATION_D": t.g.dilation[0], "MIN_BLOCKS": t.value["blocks_per_sm"],
+    }  # fmt: skip
+    return numbers | {f"STRIDE_{axis}": value for axis, value in zip("DHW", t.g.stride, strict=True)}
+
+
+def _sizes(t: RowsWindow) -> dict[str, int]:
+    g = t.g
+    return {
+        f"{name}_{axis}": value
+        for name, values in (("in", g.input), ("out", g.output), ("pad", g.padding))
+        for axis, value in zip("dhw", values, strict=True)
+    }
 
 
 def _steps(view: TensorView, first: str) -> dict[str, int]:
@@ -64,14 +121,11 @@ def _steps(view: TensorView, first: str) -> dict[str, int]:
 def _arguments(t: RowsTile) -> tuple[Argument, ...]:
     g = t.g
     slots = dict(zip(slot_names(g), slots_of(g), strict=True))
-    sizes = {"tiles_h": t.tiles[0], "tiles_w": t.tiles[1]}
-    for name, values in (("in", g.input), ("out", g.output), ("pad", g.padding)):
-        sizes |= {f"{name}_{axis}": value for axis, value in zip("dhw", values, strict=True)}
     out = TYPES[g.y.dtype]
     return (
         Argument("x", "const Element *", slots["x"]), Argument("packed", "const uint4 *", Pointer(Space.PACKED)),
         Argument("y", "Out *", slots["y"]), Argument("bias", f"const {out} *", slots.get("b", slots["y"])),
-        *integers("int", **sizes, **_steps(g.x, "n"), **_steps(g.y, "n")),
+        *integers("int", **_sizes(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
     )  # fmt: skip
 
 

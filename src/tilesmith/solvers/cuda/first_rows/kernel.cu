@@ -2,57 +2,23 @@
 // reads of a row is one run of elements. A product's k are words of two elements of a run; lanes read them, and the filter
 // is multiplied from shared memory. Where runs begin at odd elements, the words begin one element earlier; pixels whose
 // runs begin at even and at odd elements have products of their own (VARIANTS), with filters of their own.
-constexpr int THREADS = WARPS * 32, STEP = STRIDE_W * C;
 constexpr int FILTER = STEPS * BLOCK_N * 32, BIASES = ADDS ? (BLOCK_N * 4 + 127) / 128 * 128 : 0;
-constexpr int WINDOW_ROWS = IN_D * IN_H, PITCH = ROW_CHUNKS * 16, WINDOW = WINDOW_ROWS * PITCH;
 constexpr int WINDOW_AT = VARIANTS * FILTER + BIASES, STAGED_AT = (WINDOW_AT + WINDOW + 127) / 128 * 128;
 constexpr int ROW = BLOCK_N * (int)sizeof(Out) + 16, PIXELS = PARTS * 16; // of a warp at a time
 constexpr int TASKS_W = TILE_W / PIXELS, TASKS = TILE_H * TASKS_W;
 static_assert(STAGED_AT + WARPS * PIXELS * ROW == SHARED_BYTES, "filters, biases, rows of x, results");
 static_assert(PARTS % VARIANTS == 0 && TILE_W % PIXELS == 0 && WARPS % 4 == 0, "whole products");
 
-// The filter as it was packed, and the window.
+// The filter as it was packed.
 TS_MMA_DEVICE void load_filter(const Run &run, u32 to, int block) {
   const uint4 *const from = run.packed + (i64)block * (VARIANTS * FILTER / 16);
 #pragma unroll 4
   for (int i = threadIdx.x; i < VARIANTS * FILTER / 16; i += THREADS) copy_async<16>(to + i * 16, from + i, 16);
 }
 
-struct Tile {
-  int n, d, h, w;
-};
-TS_MMA_DEVICE Tile tile_of(const Run &run, int tile) {
-  const int row = (u32)tile / (u32)run.tiles_w, plane = (u32)row / (u32)run.tiles_h, n = (u32)plane / (u32)run.out_d;
-  return {n, plane - n * run.out_d, (row - plane * run.tiles_h) * TILE_H, (tile - row * run.tiles_w) * TILE_W};
-}
-
-TS_MMA_DEVICE void load_window(const Run &run, u32 to, const Tile &t) {
-  const int front = t.d * STRIDE_D - run.pad_d, top = t.h * STRIDE_H - run.pad_h;
-  const int begin = (t.w * STRIDE_W - run.pad_w) * C - SHIFT, end = run.in_w * C; // eights of a row's elements
-  const Element *const image = run.x + (i64)t.n * run.x_n;
-  constexpr int ITEMS = WINDOW_ROWS * ROW_CHUNKS;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < ITEMS; i += THREADS) {
-    const int row = i / ROW_CHUNKS, d = front + row / IN_H * DILATION_D, h = top + row % IN_H;
-    const int e = begin + i % ROW_CHUNKS * 8;
-    const bool seen = (u32)d < (u32)run.in_d && (u32)h < (u32)run.in_h && e >= 0;
-    const int valid = seen && e < end ? (end - e < 8 ? end - e : 8) : 0;
-    const Element *const from = valid ? image + ((i64)d * run.x_d + (i64)h * run.x_h + e) : run.x;
-    if constexpr (VECTOR == 1) {
-      u32 held[8];
-#pragma unroll
-      for (int k = 0; k < 8; k++)
-        held[k] = k < valid ? load_bits<2>(from + k, 2) : 0;
-      shared_store16(to + i * 16, held[0] | held[1] << 16, held[2] | held[3] << 16, held[4] | held[5] << 16,
-                     held[6] | held[7] << 16);
-    } else {
-#pragma unroll
-      for (int k = 0; k < 8; k += VECTOR) {
-        const int left = valid - k, count = left < 0 ? 0 : left > VECTOR ? VECTOR : left;
-        copy_async<VECTOR * 2>(to + i * 16 + k * 2, count ? from + k : from, count * 2);
-      }
-    }
-  }
+TS_MMA_DEVICE Tile tile_of(const Run &run) {
+  const int n = FLAT ? blockIdx.z : blockIdx.z / run.out_d, d = FLAT ? 0 : blockIdx.z % run.out_d;
+  return {n, d, (int)blockIdx.y * TILE_H, (int)blockIdx.x / BLOCKS_N * TILE_W};
 }
 
 // From a warp's first pixel to that of a part in the window, in bytes; an even element.
@@ -113,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int block = blockIdx.x % BLOCKS_N, column = block * BLOCK_N;
   const u32 start = shared_address(memory);
   float *const biases = (float *)(memory + VARIANTS * FILTER);
-  const Tile t = tile_of(run, blockIdx.x / BLOCKS_N);
+  const Tile t = tile_of(run);
   launch_next();
   wait_previous();
   load_window(run, start + WINDOW_AT, t);
@@ -163,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     __syncwarp();
     constexpr int COLUMNS = K < BLOCK_N ? K : BLOCK_N, CHUNKS = COLUMNS / OUT_VECTOR, ALL = PIXELS * CHUNKS;
     const int h = t.h + row, w = t.w + first;
-    Out *const to = results + ((i64)h * run.y_h + (i64)w * run.y_w);
+    Out *const to = results + (h * run.y_h + w * run.y_w);
     const bool rows_exist = mine < TASKS && (WHOLE || h < run.out_h);
 #pragma unroll
     for (int k = 0; k < (ALL + 31) / 32; k++) {
