@@ -10,7 +10,7 @@ from tilesmith.solvers.cuda.common.listed import Listed
 from tilesmith.solvers.cuda.first_rows.cost import rows_seconds, rows_weights_seconds
 from tilesmith.solvers.cuda.first_rows.draft import rows_draft, rows_weights_draft
 from tilesmith.solvers.cuda.first_rows.tile import RowsTile
-from tilesmith.solvers.cuda.first_rows.weights import RowsWeightsTile
+from tilesmith.solvers.cuda.first_rows.weights import EIGHTS, RowsWeightsTile
 from tilesmith.solvers.cuda.first_rows.window import refused
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, remembered
 from tilesmith.targets.fits.choose import fit_of
@@ -59,7 +59,7 @@ class FirstRowsWrwSolver(Listed[ConvGeometry, RowsWeightsTile]):
         Axis("tile_w", (16, 32, 48, 64, 96, 112, 128, 160, 224), "Columns of them."),
         Axis("warps", (4, 5, 6, 7, 8, 9, 10, 12, 14, 16), "Warps of a block."),
         Axis("group", (1, 2, 3, 4), "Matrices of eight words of the filter of a warp."),
-        Axis("tiles_n", (2, 4, 8, 12, 16), "Eights of channels of dy of a block."),
+        Axis("tiles_n", EIGHTS, "Eights of channels of dy of a block."),
         Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),
     )
     of = RowsWeightsTile

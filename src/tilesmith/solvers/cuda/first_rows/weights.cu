@@ -59,18 +59,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       for (int e = 0; e < 4; e++) sums[m][j][e] = 0.0f;
   launch_next();
   wait_previous();
-  auto load = [&](int tile, int stage) {
-    if (tile < run.tiles) {
-      const Tile t = tile_of(run, tile);
-      load_window(run, start + stage * STAGE, t);
-      load_dy(run, t, start + stage * STAGE + WINDOW, memory + stage * STAGE + WINDOW, channel);
+  // The loop fetches the first tile as well: such long texts are there once.
+#pragma unroll 1
+  for (int tile = slice - slices, now = 1; tile < run.tiles; tile += slices, now ^= 1) {
+    if (tile + slices < run.tiles) {
+      const Tile t = tile_of(run, tile + slices);
+      load_window(run, start + (now ^ 1) * STAGE, t);
+      load_dy(run, t, start + (now ^ 1) * STAGE + WINDOW, memory + (now ^ 1) * STAGE + WINDOW, channel);
     }
     copy_commit();
-  };
-  load(slice, 0);
-#pragma unroll 1
-  for (int tile = slice, now = 0; tile < run.tiles; tile += slices, now ^= 1) {
-    load(tile + slices, now ^ 1);
+    if (tile < 0) continue;
     copy_wait<1>();
     __syncthreads();
     const Tile t = tile_of(run, tile);

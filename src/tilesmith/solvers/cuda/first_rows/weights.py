@@ -9,6 +9,7 @@ from tilesmith.solvers.cuda.common.dense import widest
 from tilesmith.solvers.cuda.first_rows.window import RowsWindow, Word
 from tilesmith.solvers.solver import cached_property, steady
 
+EIGHTS = (2, 4, 8, 12, 16)  # of channels of dy of a block
 _MOST_SUMS = 128  # registers of a thread
 _WORDS = 8  # of a matrix: 16 rows of a product
 
@@ -113,7 +114,8 @@ class RowsWeightsTile(RowsWindow):
             return False
         if self.warps % self.unit_warps or self.warps // self.unit_warps > h * w // pixels:
             return False
-        if v["tiles_n"] >= max(3, -(-self.g.k // 8) * 2) or self.group * self.tiles_n * 4 > _MOST_SUMS:
+        enough = next((n for n in EIGHTS if 8 * n >= self.g.k), EIGHTS[-1])
+        if v["tiles_n"] > enough or self.group * self.tiles_n * 4 > _MOST_SUMS:
             return False
         shared = (self.shared_bytes + 1024) * each <= t.shared_bytes_per_sm
         if not shared or self.shared_bytes > t.shared_bytes_per_block or 32 * self.warps * each > t.threads_per_sm:
