@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.hopper import product_text
-from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.hopper import mma_bulk_text, product_text
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.solvers.cuda.common.dense import slot
@@ -43,14 +43,15 @@ def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source
             "BLOCKS_N": t.blocks_n, "WARPS_M": v["warps_m"], "WARPS_N": v["warps_n"], "STAGES": v["stages"],
             "MIN_BLOCKS": v["blocks_per_sm"], "IN_VECTOR": form.in_vector, "OUT_VECTOR": t.out_vector,
             "STAGED_PITCH": t.staged_pitch, "SHARED_BYTES": t.shared_bytes, "WINDOW_BYTES": t.window_bytes,
-            "FILTER_BYTES": t.filter_bytes,
+            "FILTER_BYTES": t.filter_bytes, "SKEW": t.skew if t.bulk else 0,
         }  # fmt: skip
         flags |= {
             "RESIDENT": t.resident, "DENSE_ROWS": form.dense_rows,
-            "BIAS": form.epilogue.bias, "RESIDUAL": form.epilogue.residual,
+            "BIAS": form.epilogue.bias, "RESIDUAL": form.epilogue.residual, "BULK": t.bulk,
         }  # fmt: skip
         types |= {"Out": TYPES[form.out_dtype], "Staged": "float" if t.staged_size == 4 else TYPES[form.out_dtype]}
-        functions = activate(form.epilogue, "TS_MMA_DEVICE") + (_product(t) if t.wgmma else _used(t))
+        functions = activate(form.epilogue, "TS_MMA_DEVICE") + mma_bulk_text()
+        functions += _product(t) if t.wgmma else _used(t)
         parts = ("sizes", "window", "wgmma" if t.wgmma else "warps", "kernel")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     tile = "x".join(str(value) for _, value in t.config.values)
@@ -96,13 +97,14 @@ def _arguments(t: PhasesTile) -> tuple[Argument, ...]:
         f"{name}_{axis}": value
         for name, values in (
             ("size", form.size), ("out_size", form.out_size), ("pad", form.pad), ("first", form.first),
-            ("tiles", t.tiles_of),
         )
         for axis, value in zip("dhw", values, strict=True)
     }  # fmt: skip
+    tiles = dict(zip(("tiles_d", "tiles_h", "tiles_w"), t.tiles_of, strict=True))
     return (
         Argument("source", "const Element *", slot(0)), Argument("packed", "const uint4 *", Pointer(Space.PACKED)),
         Argument("out", "Out *", out), Argument("bias", "const Out *", slot(2) if e.bias else out),
         Argument("residual", "const Out *", slot(2 + e.bias) if e.residual else out),
         *_filter_arguments(t), *integers("int", tiles=t.tiles, strip_h=t.strip, turns=t.turns, **steps, **triples),
+        *divisors(**tiles),
     )  # fmt: skip

@@ -223,8 +223,33 @@ class PhasesTile(Configured):
         return 4 if late else dtype(self.form.out_dtype).nbytes
 
     @steady
+    def bulk(self) -> bool:
+        """Whether rows of results are staged as they lie, and bulk copies store them.
+
+        Positions are whole pieces of 16 bytes there, and what eight lanes write lies in four pairs of banks at least.
+        """
+        form, size = self.form, dtype(self.form.out_dtype).nbytes
+        row = form.row_columns * size
+        if self.taps_on_n or form.epilogue.residual or not form.dense_rows or not self.target.has_cluster:
+            return False
+        if self.value["phase_rows"] > 1 or self.block_n != form.row_columns or row % 16 or row % 64 == 0:
+            return False
+        sizes = (form.outer, *form.out_size[:2])
+        steps = [step for step, count in zip(form.result[:3], sizes, strict=True) if count > 1]
+        return self.skew % 4 == 0 and not any(step * size % 16 for step in steps)
+
+    @steady
+    def skew(self) -> int:
+        """Bytes from a piece of 16 to where a tile's rows of results begin."""
+        form = self.form
+        begin = (form.first[2] * form.stride[2] - form.pad[2]) * form.cols
+        return begin * dtype(form.out_dtype).nbytes % 16
+
+    @steady
     def staged_pitch(self) -> int:
         """Elements between staged rows: what lanes write together lies in different banks."""
+        if self.bulk:
+            return self.form.row_columns
         return self.block_n + (8 if self.block_n % 16 == 0 else 0)
 
     @steady
@@ -233,7 +258,7 @@ class PhasesTile(Configured):
         if self.taps_on_n:
             d, h, w = self.window
             rows = d * (h + self.form.taps[1] - 1) * w
-        return rows * self.staged_pitch * self.staged_size
+        return rows * self.staged_pitch * self.staged_size + (16 if self.bulk else 0)
 
     def _bytes(self, resident: bool) -> int:
         filter_ = self.filter_bytes
