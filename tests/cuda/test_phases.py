@@ -8,6 +8,7 @@ from cuda_chain import H200, check_numbers, executable
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.features import features_of
+from tilesmith.solvers.cuda.phases import tile
 from tilesmith.solvers.cuda.phases.solver import PhasesSolver, WgmmaPhasesSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected, refusal
 from tilesmith.targets.cuda import CUDA_TARGETS
@@ -93,9 +94,20 @@ def test_numbers(solver, signature, values, emulating):
     check_numbers(signature, made)
 
 
+@pytest.mark.parametrize(("solver", "warps"), [(SOLVER, 1), (WIDE, 4)], ids=["warps", "warpgroups"])
+def test_odd_channels_that_are_fetched_often_are_copied_first(solver, warps, emulating, monkeypatch):
+    monkeypatch.setattr(tile, "_MOST_FETCHED", 100)
+    signature = deconv(21, 5, (5, 6), (16, 16), n=2, stride=8, padding=4).canonical
+    found = solver.tile(signature.geometry, config((0, 1, 3, 4, 0, 1, 24, warps, 1, 2, 1)), H200)
+    draft = solver.draft(signature.geometry, found.config, H200)
+    assert found.padded
+    assert len(draft.run) == 2
+    check_numbers(signature, executable(signature, draft, emulating))
+
+
 @pytest.mark.parametrize(
     ("more", "bulk"),
-    [({}, True), ({"k": 3}, False), ({"size": (5, 7), "output_padding": 1}, False), ({"epilogue": FUSED}, False)],
+    [({}, True), ({"k": 4}, False), ({"size": (5, 7), "output_padding": 1}, False), ({"epilogue": FUSED}, False)],
     ids=["whole pieces", "columns of no whole pieces", "rows of no whole pieces", "a residual"],
 )
 def test_rows_of_whole_pieces_are_stored_by_bulk_copies(more, bulk):

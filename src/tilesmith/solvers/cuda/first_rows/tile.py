@@ -124,6 +124,8 @@ class RowsTile(RowsWindow):
         if h > self.g.output[1] or w >= self.g.output[2] + pixels or self.warps > -(-self.tasks // 4) * 4:
             return False
         each = v["blocks_per_sm"]
+        if each > -(-self.blocks // t.cores):
+            return False
         shared = (self.shared_bytes + 1024) * each <= t.shared_bytes_per_sm
         if not shared or self.shared_bytes > t.shared_bytes_per_block or 32 * self.warps * each > t.threads_per_sm:
             return False

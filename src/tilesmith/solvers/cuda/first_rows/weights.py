@@ -117,6 +117,8 @@ class RowsWeightsTile(RowsWindow):
         enough = next((n for n in EIGHTS if 8 * n >= self.g.k), EIGHTS[-1])
         if v["tiles_n"] > enough or self.group * self.tiles_n * 4 > _MOST_SUMS:
             return False
+        if each > -(-self.all_tiles * self.blocks_m // t.cores):
+            return False
         shared = (self.shared_bytes + 1024) * each <= t.shared_bytes_per_sm
         if not shared or self.shared_bytes > t.shared_bytes_per_block or 32 * self.warps * each > t.threads_per_sm:
             return False

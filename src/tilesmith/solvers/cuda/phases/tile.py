@@ -9,7 +9,7 @@ from math import prod
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import Triple
-from tilesmith.solvers.cuda.phases.form import PhasesForm
+from tilesmith.solvers.cuda.phases.form import PhasesForm, Steps
 from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
@@ -19,6 +19,7 @@ _MOST_UNROLLED = 640  # products of a warp, all of them unrolled
 _MOST_UNROLLED_WIDE = 256  # products of a warpgroup
 _MOST_WIDE = 256  # its columns
 _MOST_GRID = 2**31 - 1
+_MOST_FETCHED = 2**19  # pieces of 16 bytes whose elements are fetched one by one
 
 
 def window_of(form: PhasesForm, box: Triple, taps_on_n: bool) -> Triple:
@@ -196,6 +197,28 @@ class PhasesTile(Configured):
         if not self.taps_on_n:
             return self.form.out_vector(self.form.row_columns)
         return min(2, self.form.out_vector(self.box[2] * self.form.row_columns))
+
+    @cached_property
+    def padded(self) -> bool:
+        """Whether the input's pixels are first copied to pieces of 16 bytes.
+
+        Where they are no multiples of 4 bytes, no asynchronous copy reads them: a block fetches their elements one by
+        one, waits for them, and does so again for each of its phases.
+        """
+        form = self.form
+        sizes, steps = (form.outer, *form.size), form.source
+        dense = all(sizes[i] == 1 or steps[i] == steps[i + 1] * sizes[i + 1] for i in range(3))
+        fetched = self.tiles * self.turns * self.blocks_n * self.chunks * prod(self.window) * self.pieces
+        return form.in_vector == 1 and dense and fetched > _MOST_FETCHED
+
+    @cached_property
+    def source_steps(self) -> Steps:
+        """The steps of the input that the kernel reads."""
+        form = self.form
+        if not self.padded:
+            return form.source
+        (d, h, w), pixel = form.size, form.padded
+        return d * h * w * pixel, h * w * pixel, w * pixel, pixel
 
     # --- memory ---
 
