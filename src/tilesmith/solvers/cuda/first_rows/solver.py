@@ -56,8 +56,8 @@ class FirstRowsWrwSolver(Listed[ConvGeometry, RowsWeightsTile]):
     features = (USUAL - {"tf32"}) | WINDOW | {"wrw"}
     axes = (
         Axis("tile_h", (1, 2, 4, 8), "Rows of pixels of dy that a tile sums over."),
-        Axis("tile_w", (16, 32, 48, 64, 96, 112, 128, 160, 224), "Columns of them."),
-        Axis("warps", (4, 5, 6, 7, 8, 9, 10, 12, 14, 16), "Warps of a block."),
+        Axis("tile_w", (16, 32, 48, 64, 96, 112, 160), "Columns of them."),
+        Axis("warps", (4, 5, 6, 8, 10, 12), "Warps of a block."),
         Axis("group", (1, 2, 3, 4), "Matrices of eight words of the filter of a warp."),
         Axis("tiles_n", EIGHTS, "Eights of channels of dy of a block."),
         Axis("blocks_per_sm", (1, 2, 3, 4), "Blocks that share an SM."),

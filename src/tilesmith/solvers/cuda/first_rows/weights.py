@@ -9,7 +9,7 @@ from tilesmith.solvers.cuda.common.dense import widest
 from tilesmith.solvers.cuda.first_rows.window import RowsWindow, Word
 from tilesmith.solvers.solver import cached_property, steady
 
-EIGHTS = (2, 4, 8, 12, 16)  # of channels of dy of a block
+EIGHTS = (2, 4, 8, 16)  # of channels of dy of a block
 _MOST_SUMS = 128  # registers of a thread
 _WORDS = 8  # of a matrix: 16 rows of a product
 
