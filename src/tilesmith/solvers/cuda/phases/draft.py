@@ -29,16 +29,18 @@ def phases_draft(t: PhasesTile) -> Draft:
     )  # fmt: skip
     blocks = -(-t.packed_elements // _PACK_THREADS)
     prepare = Launch(1, pack.symbol, (blocks, 1, 1), passed(packing), (_PACK_THREADS, 1, 1))
-    sources, runs, workspace = (kernel, pack), (run,), 0
-    if t.padded:
-        form = t.form
-        rows = Rows(
-            slot(0), Pointer(Space.WORKSPACE), 1, form.outer * prod(form.size), form.channels * 2, form.source[3] * 2, 0
-        )
-        copy, first = pad_rows(rows, None, t.target)
-        sources, workspace = (*sources, copy), rows.rows * rows.pitch
-        runs = (replace(first, artifact=2), run)
-    return Draft(sources, runs, (prepare,), packed_bytes=t.packed_elements * 2, workspace_bytes=workspace)
+    made = Draft((kernel, pack), (run,), (prepare,), packed_bytes=t.packed_elements * 2)
+    if not t.padded:
+        return made
+    form = t.form
+    rows = Rows(
+        slot(0), Pointer(Space.WORKSPACE), 1, form.outer * prod(form.size), form.channels * 2, form.source[3] * 2, 0
+    )
+    copy, first = pad_rows(rows, None, t.target)
+    return replace(
+        made, sources=(kernel, pack, copy), run=(replace(first, artifact=2), run),
+        workspace_bytes=rows.rows * rows.pitch,
+    )  # fmt: skip
 
 
 def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source:
