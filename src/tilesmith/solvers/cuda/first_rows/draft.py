@@ -39,7 +39,7 @@ def rows_draft(t: RowsTile) -> Draft:
     kernel = _source(t, ("rows", "kernel"), Header(numbers, flags, types, functions=functions, arguments=arguments))
     words = [0xFFFFFFFF if w is None else w.d << 26 | w.r << 18 | (w.element + 1) for w in t.words]
     header = Header(sizes | {"S": g.filter[2]}, {}, {"Element": element}, {"words": words}, arguments=packing)
-    pack = _source(t, ("pack",), header)
+    pack = _source(t, ("pack",), header, f"{t.block_n}x{t.steps}")
     run = Launch(
         0, kernel.symbol, t.grid, passed(arguments), (32 * t.warps, 1, 1), shared_bytes=t.shared_bytes,
         programmatic=early,
@@ -81,14 +81,16 @@ def rows_weights_draft(t: RowsWeightsTile) -> Draft:
         *integers("int", rows=g.k, slices=t.slices, **_steps(g.w, "k")),
     )  # fmt: skip
     sizes |= {"R": g.filter[1], "S": g.filter[2], "SHARES": shares}
-    total = _source(t, ("total",), Header(sizes, {}, {"Out": TYPES[g.w.dtype]}, arguments=adding))
+    header = Header(sizes, {}, {"Out": TYPES[g.w.dtype]}, arguments=adding)
+    total = _source(t, ("total",), header, f"{t.elements}x{t.tiles_n}")
     blocks = -(-t.blocks_m * t.sums_bytes // 16 * shares // 256)
     second = Launch(1, total.symbol, (blocks, 1, 1), passed(adding), (256, 1, 1), programmatic=early)
     return Draft((source, total), (launch, second), workspace_bytes=t.partial_bytes)
 
 
-def _source(t: RowsWindow, names: tuple[str, ...], header: Header) -> Source:
-    tile = "x".join(str(value) for _, value in t.config.values)
+def _source(t: RowsWindow, names: tuple[str, ...], header: Header, shared: str = "") -> Source:
+    """``shared`` names a text that many configs have."""
+    tile = shared or "x".join(str(value) for _, value in t.config.values)
     text = scoped(*(template(_FOLDER, name) for name in names))
     text = f"namespace ts_mma {{\n{text}}} // namespace ts_mma\n"
     return unit(f"firstrows{names[-1]}", t.g.x.dtype, tile, t.target.arch, mma_prelude(), text, header)
