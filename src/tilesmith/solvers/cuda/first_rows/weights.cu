@@ -6,7 +6,8 @@ constexpr int UNIT_WARPS = VARIANTS * GROUPS_V, SPLITS = WARPS / UNIT_WARPS;
 constexpr int CHANNELS = TILES_N * 8, DY_PITCH = (TILES_N | 1) * 16; // eight pixels lie in different banks
 constexpr int PIXELS = TILE_H * TILE_W, DY = PIXELS * DY_PITCH, STAGE = (WINDOW + DY + 16 + 127) / 128 * 128;
 constexpr int STEPS_W = TILE_W / (16 * VARIANTS), STEPS = TILE_H * STEPS_W; // of a variant
-constexpr int SUMS = ELEMENTS * CHANNELS * 4;
+// Neighbouring words are two elements apart: with this pitch the four of a half-warp lie in different banks.
+constexpr int QUADS = CHANNELS / 4, SUM_PITCH = CHANNELS + 4, SUMS = ELEMENTS * SUM_PITCH * 4;
 static_assert((2 * STAGE > SUMS ? 2 * STAGE : SUMS) == SHARED_BYTES, "two tiles, or sums");
 static_assert(TILE_W % (16 * VARIANTS) == 0 && WARPS % UNIT_WARPS == 0, "whole steps");
 
@@ -118,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
         for (int half = 0; half < 2; half++) {
           if (!(word >> (30 + half) & 1)) continue;
-          float *const line = all + ((word & 0xffffff) + half - 1) * CHANNELS + place * 2;
+          float *const line = all + ((word & 0xffffff) + half - 1) * SUM_PITCH + place * 2;
 #pragma unroll
           for (int j = 0; j < TILES_N; j++) {
             Pack<float, 2> &to = *(Pack<float, 2> *)(line + j * 8);
@@ -131,6 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     __syncthreads();
   }
   typedef Pack<float, 4> Quad;
-  Quad *const to = (Quad *)run.partial + (i64)blockIdx.x * (SUMS / 16);
-  for (int i = threadIdx.x; i < SUMS / 16; i += THREADS) to[i] = ((const Quad *)memory)[i];
+  Quad *const to = (Quad *)run.partial + (i64)blockIdx.x * (ELEMENTS * QUADS);
+  for (int i = threadIdx.x; i < ELEMENTS * QUADS; i += THREADS)
+    to[i] = ((const Quad *)memory)[i / QUADS * (SUM_PITCH / 4) + i % QUADS];
 }

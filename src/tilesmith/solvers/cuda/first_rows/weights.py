@@ -86,7 +86,7 @@ class RowsWeightsTile(RowsWindow):
     def shared_bytes(self) -> int:
         dy = prod(self.tile) * (self.tiles_n | 1) * 16
         stage = -(-(prod(self.window) * 16 + dy + 16) // 128) * 128
-        return max(2 * stage, self.sums_bytes)
+        return max(2 * stage, self.elements * (self.tiles_n * 8 + 4) * 4)  # sums have a pitch of their own
 
     @steady
     def dy_vector(self) -> int:
