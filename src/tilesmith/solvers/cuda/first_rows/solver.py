@@ -42,7 +42,7 @@ class FirstRowsSolver(Listed[ConvGeometry, RowsTile]):
         return super().applicable(problem, target)
 
     def seconds(self, tile: RowsTile) -> float:
-        return rows_seconds(tile, fit_of(tile.target).first)
+        return rows_seconds(tile, fit_of(tile.target).first_rows)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return rows_draft(self.tile(problem, config, target))
@@ -68,7 +68,7 @@ class FirstRowsWrwSolver(Listed[ConvGeometry, RowsWeightsTile]):
         return refused(problem) or problem
 
     def seconds(self, tile: RowsWeightsTile) -> float:
-        return rows_weights_seconds(tile, fit_of(tile.target).first)
+        return rows_weights_seconds(tile, fit_of(tile.target).first_rows_wrw)
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return rows_weights_draft(self.tile(problem, config, target))
