@@ -253,6 +253,7 @@ class PhasesFit:
     shared: Annotated[float, R, "Bytes of shared memory."]
     load: Annotated[float, SHARE, "Issue slots of a copy of up to 16 bytes of a lane, with its address."]
     store: Annotated[float, SHARE, "Issue slots of a store of results, with its address."]
+    row: Annotated[float, SHARE, "Stores of a lane that a row of results costs which a bulk copy stores."]
     sum: Annotated[float, SHARE, "Issue slots of a product that is added in shared memory."]
     issue: Annotated[float, SHARE, "Issue slots of a product, and of a load of an operand's tile."]
     turn: Annotated[float, C, "That a block waits at each turn: results, barriers."]
@@ -265,6 +266,7 @@ class PhasesFit:
     l2: Annotated[float, RATE, "Bytes through the L2 cache."]
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     latency: Annotated[float, SECONDS, "That is not hidden of memory."]
+    copied: Annotated[float, SECONDS, "Of the launch that copies odd channels to whole pieces, beside its bytes."]
     overlap: Annotated[Pair, Unit.EXPONENT, "How far units and waits, and then computing and moving, overlap."]
 
 

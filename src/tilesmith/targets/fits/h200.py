@@ -203,6 +203,7 @@ H200 = Fit(
         shared=163.8,
         load=33.8,
         store=75.15,
+        row=14.0,
         sum=3.445,
         issue=2.175,
         turn=1056,
@@ -215,6 +216,7 @@ H200 = Fit(
         l2=4950000000000.0,
         bandwidth=0.8034,
         latency=1.5e-06,
+        copied=1.6e-06,
         overlap=(1.83, 3.905),
     ),
     # From 80 timings of ten problems.
@@ -224,6 +226,7 @@ H200 = Fit(
         shared=115,
         load=16.6,
         store=61.3,
+        row=14.0,
         sum=2.2,
         issue=0.94,
         turn=2800,
@@ -236,6 +239,7 @@ H200 = Fit(
         l2=4.5e12,
         bandwidth=0.51,
         latency=6.3e-6,
+        copied=1.6e-06,
         overlap=(2.0, 3.7),
     ),
     depthwise=DepthwiseFit(
