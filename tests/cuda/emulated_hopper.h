@@ -15,7 +15,7 @@ struct __align__(64) ts_map {
   int dims[5];
   short box[5], channels, pixels;
   signed char steps[5], lower[3], upper[3];
-  unsigned char rank, swizzle;
+  unsigned char rank, swizzle, nbytes;
 };
 static_assert(sizeof(ts_map) == 128, "as the driver's");
 struct uint4 { unsigned x, y, z, w; };
@@ -151,16 +151,16 @@ static void emulated_box(const ts_map *map, ts_u32 at, const int *corner, bool s
     for (int e = 0; e < map->box[0]; e++) {
       const int x = corner[0] + e;
       const bool here = inside && x >= 0 && x < map->dims[0];
-      unsigned char *const s = emulated_shared + emulated_swizzled(at + (unsigned)(r * (map->swizzle ? map->swizzle : map->box[0] * 2) + e * 2), map->swizzle);
-      if (store) { if (here) memcpy(from + x * 2, s, 2); }
-      else if (here) memcpy(s, from + x * 2, 2);
-      else memset(s, 0, 2);
+      unsigned char *const s = emulated_shared + emulated_swizzled(at + (unsigned)(r * (map->swizzle ? map->swizzle : map->box[0] * map->nbytes) + e * map->nbytes), map->swizzle);
+      if (store) { if (here) memcpy(from + x * map->nbytes, s, map->nbytes); }
+      else if (here) memcpy(s, from + x * map->nbytes, map->nbytes);
+      else memset(s, 0, map->nbytes);
     }
   }
 }
 static void emulated_load(ts_u32 to, const ts_map *map, ts_u32 barrier, const int *corner) {
   emulated_box(map, to, corner, false);
-  int n = 2;
+  int n = map->nbytes;
   for (int i = 0; i < map->rank; i++) n *= map->box[i];
   emulated_complete(barrier, n);
 }
@@ -192,9 +192,9 @@ static void emulated_pixels(ts_u32 to, const ts_map *map, ts_u32 barrier, int ch
       from += x * map->strides[i];
     }
     for (int e = 0; e < map->channels; e++) {
-      unsigned char *const s = emulated_shared + emulated_swizzled(to + (unsigned)(p * map->channels + e) * 2, map->swizzle);
-      if (inside && channel + e < map->dims[0]) memcpy(s, from + (channel + e) * 2, 2);
-      else memset(s, 0, 2);
+      unsigned char *const s = emulated_shared + emulated_swizzled(to + (unsigned)(p * map->channels + e) * map->nbytes, map->swizzle);
+      if (inside && channel + e < map->dims[0]) memcpy(s, from + (channel + e) * map->nbytes, map->nbytes);
+      else memset(s, 0, map->nbytes);
     }
     int i = 0;
     for (; i < spatial; i++) {
@@ -204,7 +204,7 @@ static void emulated_pixels(ts_u32 to, const ts_map *map, ts_u32 barrier, int ch
     }
     if (i == spatial) at[spatial]++;
   }
-  emulated_complete(barrier, 2 * map->channels * map->pixels);
+  emulated_complete(barrier, map->nbytes * map->channels * map->pixels);
 }
 TS_DEVICE void ts_load_pixels4(ts_u32 to, const ts_map *m, ts_u32 b, int c, int w, int h, int n, ts_u32 tap) { int at[] = {w, h, n}; emulated_pixels(to, m, b, c, at, tap); }
 TS_DEVICE void ts_load_pixels5(ts_u32 to, const ts_map *m, ts_u32 b, int c, int w, int h, int d, int n, ts_u32 tap) { int at[] = {w, h, d, n}; emulated_pixels(to, m, b, c, at, tap); }
@@ -250,13 +250,32 @@ struct ts_fp16 { ts_u16 bits; };
 TS_DEVICE float ts_float(ts_bf16 v) { return __uint_as_float((ts_u32)v.bits << 16); }
 TS_DEVICE float ts_float(ts_fp16 v) { _Float16 f; memcpy(&f, &v.bits, 2); return (float)f; }
 TS_DEVICE float ts_float(float v) { return v; }
+/* Of 8 bits: a sign, four bits of exponent (bias 7) and three more; 0x7f is NaN. */
+struct ts_e4m3 { unsigned char bits; };
+TS_DEVICE float ts_float(ts_e4m3 v) {
+  const int e = v.bits >> 3 & 15, m = v.bits & 7;
+  const float size = (v.bits & 0x7f) == 0x7f ? __builtin_nanf("") : e ? ldexpf(8 + m, e - 10) : ldexpf(m, -9);
+  return v.bits & 0x80 ? -size : size;
+}
+/* The nearest, of two the even one; beyond the largest and its half step, NaN. */
+TS_DEVICE void ts_narrow(ts_e4m3 *to, float v) {
+  unsigned char found = 0x7f;
+  for (unsigned char b = 0; b < 0x7f && fabsf(v) <= 464.0f; b++) {
+    const float now = fabsf(ts_float(ts_e4m3{b}) - fabsf(v)), best = found == 0x7f ? 1e9f : fabsf(ts_float(ts_e4m3{found}) - fabsf(v));
+    if (now < best || (now == best && b % 2 == 0)) found = b;
+  }
+  to->bits = found | (v < 0 ? 0x80 : 0);
+}
 TS_DEVICE void ts_narrow(ts_bf16 *to, float v) {
   unsigned b = __float_as_uint(v);
   to->bits = v != v ? 0x7fff : (ts_u16)((b + 0x7fff + (b >> 16 & 1)) >> 16);
 }
 TS_DEVICE void ts_narrow(ts_fp16 *to, float v) { _Float16 f = (_Float16)v; memcpy(&to->bits, &f, 2); }
 TS_DEVICE void ts_narrow(float *to, float v) { *to = v; }
-template <typename T> TS_DEVICE ts_u32 ts_pack(T, float low, float high) { T a, b; ts_narrow(&a, low), ts_narrow(&b, high); return a.bits | (ts_u32)b.bits << 16; }
+template <typename T> TS_DEVICE ts_u32 ts_pack(T, float low, float high) {
+  if constexpr (sizeof(T) == 2) { T a, b; ts_narrow(&a, low), ts_narrow(&b, high); return a.bits | (ts_u32)b.bits << 16; }
+  else return 0; // never called
+}
 static void emulated_put(ts_u32 to, const ts_u32 *v, int count, bool transposed) {
   const emulated_post *all = posted({{to}});
   const int lane = threadIdx.x % 32, row = lane / 4, pair = lane % 4;
@@ -287,7 +306,10 @@ template <typename T, bool TRANSPOSED> TS_DEVICE void ts_put_sums(ts_u32 to, con
   if (two) r[2] = ts_pack(T(), v[4], v[5]), r[3] = ts_pack(T(), v[6], v[7]);
   emulated_put(to, r, two ? 4 : 2, TRANSPOSED);
 }
-template <typename T> TS_DEVICE void ts_add_pair(T, ts_u32 v, float *sums) { T a, b; a.bits = (ts_u16)v, b.bits = (ts_u16)(v >> 16); sums[0] += ts_float(a), sums[1] += ts_float(b); }
+template <typename T> TS_DEVICE void ts_unpack(T, ts_u32 v, float &low, float &high) {
+  if constexpr (sizeof(T) < 4) { T a, b; a.bits = v, b.bits = v >> 8 * sizeof(T); low = ts_float(a), high = ts_float(b); }
+}
+template <typename T> TS_DEVICE void ts_add_pair(T, ts_u32 v, float *sums) { float a, b; ts_unpack(T(), v, a, b); sums[0] += a, sums[1] += b; }
 template <typename T, bool TRANSPOSED> TS_DEVICE void ts_add_stored(ts_u32 from, float *v, bool two) {
   ts_u32 r[4];
   emulated_get(from, r, two ? 4 : 2, TRANSPOSED);
@@ -295,14 +317,20 @@ template <typename T, bool TRANSPOSED> TS_DEVICE void ts_add_stored(ts_u32 from,
 }
 TS_DEVICE ts_u32 ts_shared_load(ts_u32 from) { ts_u32 v; memcpy(&v, emulated_shared + from, 4); return v; }
 template <typename T> TS_DEVICE void ts_shared_store(ts_u32 to, T v) { memcpy(emulated_shared + to, &v, sizeof v); }
+TS_DEVICE ts_u32 ts_shared_load_half(ts_u32 from) { ts_u16 v; memcpy(&v, emulated_shared + from, 2); return v; }
+TS_DEVICE void ts_shared_load2(ts_u32 from, float &a, float &b) { memcpy(&a, emulated_shared + from, 4), memcpy(&b, emulated_shared + from + 4, 4); }
 TS_DEVICE uint4 ts_shared_load16(ts_u32 from) { uint4 v; memcpy(&v, emulated_shared + from, 16); return v; }
 TS_DEVICE void ts_shared_store4(ts_u32 to, const float *v) { memcpy(emulated_shared + to, v, 16); }
 TS_DEVICE void ts_shared_load4(ts_u32 from, float (&v)[4]) { memcpy(v, emulated_shared + from, 16); }
+TS_DEVICE void ts_shared_store2(ts_u32 to, int a, int b) { ts_shared_store(to, a), ts_shared_store(to + 4, b); }
 TS_DEVICE void ts_shared_store2(ts_u32 to, float a, float b) { ts_shared_store(to, a), ts_shared_store(to + 4, b); }
 template <typename T> TS_DEVICE void ts_load_pair(const T *from, float &low, float &high) { low = ts_float(from[0]), high = ts_float(from[1]); }
 template <typename T> TS_DEVICE void ts_store_pair(T *to, float low, float high) { ts_narrow(to, low), ts_narrow(to + 1, high); }
 template <typename T> TS_DEVICE float ts_fresh(const T *from) { return ts_float(*from); }
-template <typename T> TS_DEVICE ts_u32 ts_byte(T, float) { return 0; }
+template <typename T> TS_DEVICE ts_u32 ts_bytes(T, float low, float high) {
+  if constexpr (sizeof(T) == 1) { T a, b; ts_narrow(&a, low), ts_narrow(&b, high); return a.bits | b.bits << 8; }
+  else return 0; /* never called */
+}
 /* A cluster begins: called by each of its threads. */
 static unsigned long emulated_block = ~0ul;
 static void emulated_begin() {
@@ -318,28 +346,30 @@ static void emulated_begin() {
   emulated_cluster_arrived = 0;
 }
 static float2 make_float2(float a, float b) { return {a, b}; }
+// Elements of `columns`, whose rows are contiguous, have 16 bits.
 template <typename T> static float emulated_element(ts_u64 d, int row, int k, bool columns) {
   const unsigned swizzle = (d >> 62) == 1 ? 128 : (d >> 62) == 2 ? 64 : 32;
   const unsigned start = (unsigned)(d & 0x3fff) << 4, leading = (unsigned)(d >> 16 & 0x3fff) << 4, stride = (unsigned)(d >> 32 & 0x3fff) << 4;
   unsigned at;
   if (columns) at = start + row / (int)(swizzle / 2) * leading + k / 8 * stride + k % 8 * swizzle + row % (int)(swizzle / 2) * 2;
-  else at = start + row / 8 * stride + row % 8 * swizzle + k * 2;
+  else at = start + row / 8 * stride + row % 8 * swizzle + k * (int)sizeof(T);
   T v;
-  memcpy(&v, emulated_shared + emulated_swizzled(at, swizzle), 2);
+  memcpy(&v, emulated_shared + emulated_swizzled(at, swizzle), sizeof v);
   return ts_float(v);
 }
 template <typename T, int N> static void emulated_product(float (&sums)[N], ts_u64 a, ts_u64 b, int add, bool a_columns, bool b_columns) {
+  constexpr int DEPTH = 32 / sizeof(T);
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-  float left[2][16];
+  float left[2][DEPTH];
   for (int r = 0; r < 2; r++)
-    for (int k = 0; k < 16; k++) left[r][k] = emulated_element<T>(a, warp * 16 + lane / 4 + 8 * r, k, a_columns);
+    for (int k = 0; k < DEPTH; k++) left[r][k] = emulated_element<T>(a, warp * 16 + lane / 4 + 8 * r, k, a_columns);
   for (int j = 0; j < N / 4; j++)
     for (int e = 0; e < 2; e++) {
-      float right[16];
-      for (int k = 0; k < 16; k++) right[k] = emulated_element<T>(b, j * 8 + lane % 4 * 2 + e, k, b_columns);
+      float right[DEPTH];
+      for (int k = 0; k < DEPTH; k++) right[k] = emulated_element<T>(b, j * 8 + lane % 4 * 2 + e, k, b_columns);
       for (int r = 0; r < 2; r++) {
         float sum = add ? sums[4 * j + 2 * r + e] : 0.0f;
-        for (int k = 0; k < 16; k++) sum += left[r][k] * right[k];
+        for (int k = 0; k < DEPTH; k++) sum += left[r][k] * right[k];
         sums[4 * j + 2 * r + e] = sum;
       }
     }

@@ -310,13 +310,14 @@ struct map_fields {
   int dims[5];
   short box[5], channels, pixels;
   signed char steps[5], lower[3], upper[3];
-  unsigned char rank, swizzle;
+  unsigned char rank, swizzle, nbytes; /* of an element */
 };
-static int encoded(uint64_t *map, void *address, struct map_fields of, unsigned rank, const uint64_t *dims,
+static int encoded(uint64_t *map, int dtype, void *address, struct map_fields of, unsigned rank, const uint64_t *dims,
                    const uint64_t *strides, const int *steps, int swizzle, const char *text) {
   if ((uintptr_t)map % 64 || (uintptr_t)address % 16) return INVALID_VALUE;
   of.address = (uint64_t)(uintptr_t)address, of.magic = 0x5453, of.rank = (unsigned char)rank;
   of.swizzle = (unsigned char)(swizzle ? 16 << swizzle : 0);
+  of.nbytes = dtype == 0 ? 1 : dtype == 1 || dtype == 6 || dtype == 9 ? 2 : 4; /* bytes; 16-bit integers and floats */
   for (unsigned i = 0; i < rank; i++)
     of.dims[i] = (int)dims[i], of.steps[i] = (signed char)steps[i];
   for (unsigned i = 0; i + 1 < rank; i++)
@@ -348,7 +349,7 @@ API int cuTensorMapEncodeTiled(uint64_t *map, int dtype, unsigned rank, void *ad
   struct map_fields of = {0};
   for (unsigned i = 0; i < rank; i++)
     of.box[i] = (short)box[i];
-  return encoded(map, address, of, rank, dims, strides, steps, swizzle, text);
+  return encoded(map, dtype, address, of, rank, dims, strides, steps, swizzle, text);
 }
 API int cuTensorMapEncodeIm2col(uint64_t *map, int dtype, unsigned rank, void *address, const uint64_t *dims,
                                 const uint64_t *strides, const int *lower, const int *upper, unsigned channels,
@@ -365,7 +366,7 @@ API int cuTensorMapEncodeIm2col(uint64_t *map, int dtype, unsigned rank, void *a
   struct map_fields of = {.channels = (short)channels, .pixels = (short)pixels};
   for (unsigned i = 0; i + 2 < rank; i++)
     of.lower[i] = (signed char)lower[i], of.upper[i] = (signed char)upper[i];
-  return encoded(map, address, of, rank, dims, strides, steps, swizzle, text);
+  return encoded(map, dtype, address, of, rank, dims, strides, steps, swizzle, text);
 }
 API int cuTensorMapReplaceAddress(uint64_t *map, void *address) {
   BEGIN("cuTensorMapReplaceAddress");

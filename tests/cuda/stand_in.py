@@ -118,8 +118,8 @@ def _emulated(source: Source) -> Path:
         text = text.replace(hopper_prelude(), f'#include "{HERE / "emulated_hopper.h"}"\n')
         text = text.replace("extern __shared__ __align__(1024) unsigned char ts_shared[];",
                             "unsigned char *const ts_shared = emulated_shared;")  # fmt: skip
-        product = r'(ts_u64 a, ts_u64 b, int add\) \{)\s+asm volatile\(.*?, 1, 1, (\d), (\d);.*?"r"\(add\)\);\s'
-        text = re.sub(product, r"\1 emulated_product<Element>(sums, a, b, add, \2, \3);", text, flags=re.DOTALL)
+        product = r'(ts_u64 a, ts_u64 b, int add\) \{)\s+asm .*?p, 1, 1(?:, (\d), (\d))?; \}.*?"r"\(add\)\);\s'
+        text = re.sub(product, _product, text, flags=re.DOTALL)
         text = re.sub(r"TS_DEVICE bool elected\(\) \{.*?\n\}\n", "", text, flags=re.DOTALL)
     head = re.search(r'extern "C" __global__ void [^{]*?' + source.symbol + r"\(([^)]*)\)", text)
     assert head is not None
@@ -144,6 +144,11 @@ def _emulated(source: Source) -> Path:
           "-fno-asynchronous-unwind-tables", "-fPIC", "-shared", "-nodefaultlibs", str(unit), "-o", str(path), "-lm",
           "-lc", "-lgcc"])  # fmt: skip
     return path
+
+
+def _product(found: re.Match[str]) -> str:
+    """16-bit operands say whether their rows are contiguous; those of others are not."""
+    return f"{found[1]} emulated_product<Element>(sums, a, b, add, {found[2] or 0}, {found[3] or 0});"
 
 
 def _cluster(text: str) -> int:

@@ -29,12 +29,22 @@ PLAIN = {
 ROWS, COLUMNS = {"products_m": 2, "block_n": 128}, {"block_n": 256}  # what two parts are of
 GELU, TANH = Epilogue(bias=True, activation="gelu"), Epilogue(bias=True, activation="tanh")
 ALTERNATING = {"warpgroups": 2, "pingpong": 1}  # each warpgroup finishes results beside the other's products
+K32, BIAS = {"block_k": 32}, Epilogue(bias=True)
+K128 = {"block_k": 128, "warpgroups": 2}
 EVEN = {"stride": 2, "padding": 0}
 FULL, ADDED = Epilogue(bias=True, residual=True, activation="gelu"), Epilogue(residual=True, activation="relu")
 
 
 def gemm(m, n, k=72, dtype="bf16", **more):
     return GemmSignature(m, n, k, dtype=dtype, **({"trans_b": True} | more))
+
+
+def tf32(m, n, **more):
+    return gemm(m, n, 72, "fp32", acc_dtype="tf32", **more)
+
+
+def fp8(m, n, **more):
+    return gemm(m, n, 144, "fp8e4m3", **more)
 
 
 def conv(x, w, mode="fwd", dtype="bf16", **more):
@@ -45,8 +55,9 @@ def of(solver, *values: int) -> Config:
     return Config(tuple(zip((axis.name for axis in solver.axes), values, strict=True)))
 
 
-# Results through a tensor map, along rows and along columns; a residual that copies bring; pairs from registers; rows
-# of 16 bytes and of 4; 16 whole rows; backward data, where what is no number is repaired.
+# Results through a tensor map, along rows and along columns; a residual that copies bring, all of a tile's or in rounds
+# (floats); bytes; pairs from registers; rows of 16 bytes and of 4; 16 whole rows; backward data, where what is no
+# number is repaired.
 WGMMA = [
     (GEMM, gemm(300, 136, epilogue=GELU), ROWS, 2),
     (GEMM, gemm(300, 256, dtype="fp16", epilogue=TANH), COLUMNS | ALTERNATING, 2),
@@ -55,11 +66,27 @@ WGMMA = [
     (GEMM, gemm(300, 264, epilogue=FULL), ROWS | {"warpgroups": 2}, 2),
     (GEMM, gemm(200, 256, epilogue=FULL), COLUMNS, 2),
     (GEMM, gemm(200, 131, epilogue=ADDED), ROWS | ALTERNATING, 2),
-    (GEMM, gemm(200, 131, epilogue=ADDED), ROWS, 1),
+    (GEMM, gemm(200, 131, epilogue=ADDED), ROWS, 2),
     (GEMM, gemm(200, 513, epilogue=GELU), ROWS, 2),
     (GEMM, gemm(200, 513, epilogue=TANH), COLUMNS, 2),
     (GEMM, gemm(300, 127, epilogue=GELU), ROWS, 2),
     (GEMM, gemm(200, 136, beta=0.5), ROWS | ALTERNATING, 2),
+    (GEMM, gemm(200, 136, beta=0.5), ROWS, 2),
+    (GEMM, gemm(200, 136, beta=0.5, epilogue=GELU), COLUMNS, 2),
+    (GEMM, gemm(264, 130, c_dtype="fp32", epilogue=FULL), ROWS, 2),
+    (GEMM, tf32(300, 136, epilogue=FULL), ROWS | K32, 2),
+    (GEMM, tf32(300, 264, epilogue=FULL), COLUMNS | ALTERNATING | K32, 2),
+    (GEMM, tf32(300, 136, epilogue=ADDED), ROWS | ALTERNATING | K32, 1),
+    (GEMM, tf32(200, 136, epilogue=FULL), ROWS | K32 | {"swap_mn": 1}, 2),
+    (GEMM, tf32(264, 300, epilogue=FULL), COLUMNS | K32 | {"swap_mn": 1}, 2),
+    (GEMM, tf32(264, 300, epilogue=ADDED), {"block_n": 96, "block_k": 32}, 1),
+    (GEMM, tf32(264, 304, epilogue=BIAS), COLUMNS | K32, 1),
+    (GEMM, fp8(300, 144, epilogue=FULL), ROWS | K128, 2),
+    (GEMM, fp8(200, 272, epilogue=FULL), COLUMNS | K128, 2),
+    (GEMM, fp8(200, 272, epilogue=ADDED), COLUMNS | K128, 1),
+    (GEMM, fp8(200, 272, epilogue=BIAS), COLUMNS | K128, 1),
+    (GEMM, fp8(200, 135, epilogue=FULL), {"products_m": 2, "block_n": 112} | K128, 2),
+    (GEMM, fp8(200, 272, beta=0.5), COLUMNS | K128, 2),
     (GEMM, gemm(200, 200, epilogue=TANH), {"block_n": 192}, 3),
     (GEMM, gemm(200, 90, epilogue=TANH), {"products_m": 2, "block_n": 96}, 2),
     (CONV, conv((2, 9, 7, 136), (72, 2, 2, 136), "bwd", **EVEN, epilogue=GELU), ROWS | {"mix_layers": 1}, 4),
@@ -110,20 +137,6 @@ def test_rows_of_depthwise_results(signature, config, emulating):
     (source,) = DEPTHWISE.draft(signature.geometry, config, H200).sources
     assert len(re.findall(r"\bmend\(", source.text)) == 1
     checked(DEPTHWISE, signature, config, H200, emulating)
-
-
-# TF32 that lanes read, and results that wait for what is added to them without another warpgroup's products meanwhile.
-SLOWER_IN_TURNS = [
-    (gemm(64, 256, 64, "fp32", acc_dtype="tf32", trans_b=False, epilogue=GELU), ROWS | {"swap_mn": 1, "block_k": 32}),
-    (gemm(200, 136, beta=0.5), ROWS),
-    (gemm(200, 136, beta=0.5, epilogue=GELU), COLUMNS),
-]
-
-
-@pytest.mark.parametrize(("signature", "wanted"), SLOWER_IN_TURNS, ids=["lanes", "beta", "beta-gelu"])
-def test_results_that_turns_would_delay(signature, wanted):
-    tile = GEMM.tile(signature.canonical.geometry, Config(tuple((PLAIN | wanted).items())), FEW)
-    assert (tile.fits, tile.turns) == (True, 1)
 
 
 @pytest.mark.parametrize(("residual", "copies"), [(True, 1), (False, 4)])

@@ -284,15 +284,21 @@ template <typename T, bool TRANSPOSED> TS_DEVICE void ts_put_sums(ts_u32 to, con
     else ts_put2(to, a, b);
   }
 }
-TS_DEVICE void ts_add_pair(ts_bf16, ts_u32 v, float *sums) {
-  sums[0] += __uint_as_float(v << 16), sums[1] += __uint_as_float(v & 0xffff0000u);
+// And back.
+TS_DEVICE void ts_unpack(ts_bf16, ts_u32 v, float &low, float &high) {
+  low = __uint_as_float(v << 16), high = __uint_as_float(v & 0xffff0000u);
 }
-TS_DEVICE void ts_add_pair(ts_fp16, ts_u32 v, float *sums) {
-  ts_fp16 low, high;
-  low.bits = (ts_u16)v, high.bits = (ts_u16)(v >> 16);
-  sums[0] += ts_float(low), sums[1] += ts_float(high);
+TS_DEVICE void ts_unpack(ts_fp16, ts_u32 v, float &low, float &high) {
+  ts_fp16 a, b;
+  a.bits = (ts_u16)v, b.bits = (ts_u16)(v >> 16);
+  low = ts_float(a), high = ts_float(b);
 }
-template <typename T, typename S> TS_DEVICE void ts_add_pair(T, ts_u32, S *) {} // never called
+template <typename T> TS_DEVICE void ts_unpack(T, ts_u32, float &, float &) {} // never called
+template <typename T> TS_DEVICE void ts_add_pair(T, ts_u32 v, float *sums) {
+  float low, high;
+  ts_unpack(T(), v, low, high);
+  sums[0] += low, sums[1] += high;
+}
 // Adds what `ts_put_sums` would store at the same place.
 template <typename T, bool TRANSPOSED> TS_DEVICE void ts_add_stored(ts_u32 from, float *v, bool two) {
   ts_u32 a, b, c, d;
@@ -312,11 +318,10 @@ TS_DEVICE void ts_narrow(ts_fp16 *to, float v) {
 }
 TS_DEVICE void ts_narrow(float *to, float v) { *to = v; }
 TS_DEVICE void ts_load_pair(const ts_bf16 *from, float &low, float &high) {
-  ts_u32 v = *(const ts_u32 *)from;
-  low = __uint_as_float(v << 16), high = __uint_as_float(v & 0xffff0000u);
+  ts_unpack(ts_bf16(), *(const ts_u32 *)from, low, high);
 }
 TS_DEVICE void ts_load_pair(const ts_fp16 *from, float &low, float &high) {
-  low = ts_float(from[0]), high = ts_float(from[1]);
+  ts_unpack(ts_fp16(), *(const ts_u32 *)from, low, high);
 }
 TS_DEVICE void ts_load_pair(const float *from, float &low, float &high) {
   float2 v = *(const float2 *)from;
@@ -366,29 +371,47 @@ TS_DEVICE float ts_float(ts_e4m3 v) {
 }
 TS_DEVICE float ts_float(ts_int8 v) { return v.v; }
 TS_DEVICE float ts_float(int v) { return (float)v; }
-// The instructions saturate; what rounds to beyond the largest number shall be NaN (e4m3) or Inf (e5m2).
-TS_DEVICE ts_u32 ts_byte(ts_e4m3, float v) {
+// Two values as neighbouring bytes. The instructions saturate; what rounds to beyond the largest number shall be NaN (e4m3)
+// or Inf (e5m2), which is the next byte.
+TS_DEVICE ts_u32 ts_bytes(ts_e4m3, float low, float high) {
   ts_u16 two;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(v));
-  return fabsf(v) > 464.0f ? two | 0x7f : two;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
+  return two + (fabsf(low) > 464.0f) + (fabsf(high) > 464.0f) * 256u;
 }
-TS_DEVICE ts_u32 ts_byte(ts_e5m2, float v) {
+TS_DEVICE ts_u32 ts_bytes(ts_e5m2, float low, float high) {
   ts_u16 two;
-  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(0.0f), "f"(v));
-  return fabsf(v) >= 61440.0f ? (two & 0x80) | 0x7c : two;
+  asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(two) : "f"(high), "f"(low));
+  return two + (fabsf(low) >= 61440.0f) + (fabsf(high) >= 61440.0f) * 256u;
 }
 // To nearest even, saturated; a NaN becomes 0.
-TS_DEVICE ts_u32 ts_byte(ts_int8, float v) {
-  int whole;
-  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(whole) : "f"(v));
-  return (ts_u32)whole & 0xff;
+TS_DEVICE ts_u32 ts_bytes(ts_int8, float low, float high) {
+  int a, b;
+  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(a) : "f"(low));
+  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(b) : "f"(high));
+  return ((ts_u32)a & 0xff) | ((ts_u32)b & 0xff) << 8;
 }
-template <typename T> TS_DEVICE void ts_narrow(T *to, float v) { *(unsigned char *)to = (unsigned char)ts_byte(T(), v); }
+template <typename T> TS_DEVICE void ts_narrow(T *to, float v) {
+  *(unsigned char *)to = (unsigned char)ts_bytes(T(), v, 0.0f);
+}
 template <typename T> TS_DEVICE void ts_store_pair(T *to, float low, float high) {
-  *(ts_u16 *)to = (ts_u16)(ts_byte(T(), low) | ts_byte(T(), high) << 8);
+  *(ts_u16 *)to = (ts_u16)ts_bytes(T(), low, high);
 }
 TS_DEVICE void ts_narrow(int *to, int v) { *to = v; }
 TS_DEVICE void ts_store_pair(int *to, int low, int high) { *(int2 *)to = make_int2(low, high); }
+TS_DEVICE void ts_unpack(ts_e4m3, ts_u32 v, float &low, float &high) {
+  ts_u32 two;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"((ts_u16)v));
+  ts_unpack(ts_fp16(), two, low, high);
+}
+TS_DEVICE void ts_unpack(ts_e5m2, ts_u32 v, float &low, float &high) {
+  ts_unpack(ts_fp16(), (v & 0xff) << 8 | (v & 0xff00) << 16, low, high);
+}
+TS_DEVICE void ts_load_pair(const ts_e4m3 *from, float &low, float &high) {
+  ts_unpack(ts_e4m3(), *(const ts_u16 *)from, low, high);
+}
+TS_DEVICE void ts_load_pair(const ts_e5m2 *from, float &low, float &high) {
+  ts_unpack(ts_e5m2(), *(const ts_u16 *)from, low, high);
+}
 template <typename T> TS_DEVICE void ts_load_pair(const T *from, float &low, float &high) {
   low = ts_float(from[0]), high = ts_float(from[1]);
 }
@@ -401,6 +424,14 @@ TS_DEVICE void ts_shared_store2(ts_u32 to, float a, float b) {
 }
 TS_DEVICE void ts_shared_store2(ts_u32 to, int a, int b) {
   asm volatile("st.shared.v2.s32 [%0], {%1,%2};" ::"r"(to), "r"(a), "r"(b) : "memory");
+}
+TS_DEVICE ts_u32 ts_shared_load_half(ts_u32 from) {
+  ts_u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(from) : "memory");
+  return v;
+}
+TS_DEVICE void ts_shared_load2(ts_u32 from, float &a, float &b) {
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(a), "=f"(b) : "r"(from) : "memory");
 }
 TS_DEVICE void ts_shared_store4(ts_u32 to, const int *v) {
   asm volatile("st.shared.v4.s32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]) : "memory");

@@ -94,7 +94,7 @@ def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
     tile = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}n{v['products_n']}"
     if isinstance(t, NarrowExactTile):
         numbers["RESULTS_EACH"] = 8 * v["products_n"]
-    text = template(_FOLDER, "exact" if f.exact else "kernel")
+    text = template(_FOLDER, "exact") if f.exact else resolved(template(_FOLDER, "kernel"), IN_TURNS=t.in_turns)
     return unit(f"narrow{g.direction}", f.source.dtype, tile, t.target.arch, mma_prelude(), text, header)
 
 

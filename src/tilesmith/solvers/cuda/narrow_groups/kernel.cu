@@ -106,59 +106,69 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const Tile at_tile = tile_at(run, t);
     each<PHASES>([&](auto phase) {
       constexpr int f = phase.value;
-      float sums[TILES_M][TILES_N][4];
+      bool nan = false;
+#if IN_TURNS
+      // The text has the products and results of half of a warp's pixels.
+      constexpr int PART = TILES_M / 2;
+#pragma unroll 1
+      for (int turn = 0; turn < 2; turn++) {
+#else
+      constexpr int PART = TILES_M, turn = 0;
+      {
+#endif
+        float sums[PART][TILES_N][4];
 #pragma unroll
-      for (int i = 0; i < TILES_M; i++)
-#pragma unroll
-        for (int j = 0; j < TILES_N; j++)
-#pragma unroll
-          for (int e = 0; e < 4; e++) sums[i][j][e] = begin[j][e % 2];
-      // NOTE: kept for all tiles, the addresses of all pieces would take more registers than there are.
-      u32 pixels[TILES_M], high = half_of_lane;
-#pragma unroll
-      for (int i = 0; i < TILES_M; i++) {
-        pixels[i] = window + from[i];
-        compute_anew(pixels[i]);
-      }
-      compute_anew(high);
-#pragma unroll
-      for (int k = 0; k < steps_of(f); k++) {
-        const u32 piece = high ? piece_at(f, 2 * k + 1) : piece_at(f, 2 * k);
-        // A piece that the filter has not is zeros: its weights are, and must not meet a NaN.
-        const bool none = !exists(f, 2 * k + 1) && high;
-#pragma unroll
-        for (int i = 0; i < TILES_M; i++) {
-          u32 a[4];
-          load_tiles<false>(a, none ? base + ZERO : piece + pixels[i]);
+        for (int i = 0; i < PART; i++)
 #pragma unroll
           for (int j = 0; j < TILES_N; j++)
-            multiply(Element(), sums[i][j], a, by[steps_before(f) + k][j][0], by[steps_before(f) + k][j][1]);
+#pragma unroll
+            for (int e = 0; e < 4; e++) sums[i][j][e] = begin[j][e % 2];
+        // NOTE: kept for all tiles, the addresses of all pieces would take more registers than there are.
+        u32 pixels[PART], high = half_of_lane;
+#pragma unroll
+        for (int i = 0; i < PART; i++) {
+          pixels[i] = window + (turn ? from[(PART + i) % TILES_M] : from[i]);
+          compute_anew(pixels[i]);
         }
-      }
-      bool nan = false;
-      if (f > 0) __syncthreads(); // the last phase's results have left
+        compute_anew(high);
 #pragma unroll
-      for (int i = 0; i < TILES_M; i++)
+        for (int k = 0; k < steps_of(f); k++) {
+          const u32 piece = high ? piece_at(f, 2 * k + 1) : piece_at(f, 2 * k);
+          // A piece that the filter has not is zeros: its weights are, and must not meet a NaN.
+          const bool none = !exists(f, 2 * k + 1) && high;
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-          const int m = rows + i * 16 + half * 8 + lane / 4;
+          for (int i = 0; i < PART; i++) {
+            u32 a[4];
+            load_tiles<false>(a, none ? base + ZERO : piece + pixels[i]);
 #pragma unroll
-          for (int j = 0; j < TILES_N; j++) {
-            const int column = column0 + j * 8 + lane % 4 * 2;
-            float x = sums[i][j][half * 2], y = sums[i][j][half * 2 + 1];
-            if (!RESIDUAL) x = activate(x), y = activate(y);
-            if (REPAIR) nan |= x != x || y != y;
-            if (m >= TILE || column >= BUNDLE_OUT) continue;
-            Staged *const to = (Staged *)(memory + STAGED + m * STAGED_PITCH) + super * BUNDLE_OUT + column;
-            const Pack<Staged, 2> v = narrowed(Staged(), x, y);
-            if (BUNDLE_OUT % 2 == 0) {
-              *(Pack<Staged, 2> *)to = v;
-            } else {
-              to[0] = v.v[0];
-              if (column + 1 < BUNDLE_OUT) to[1] = v.v[1];
-            }
+            for (int j = 0; j < TILES_N; j++)
+              multiply(Element(), sums[i][j], a, by[steps_before(f) + k][j][0], by[steps_before(f) + k][j][1]);
           }
         }
+        if (f > 0 && turn == 0) __syncthreads(); // the last phase's results have left
+#pragma unroll
+        for (int i = 0; i < PART; i++)
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            const int m = rows + (turn * PART + i) * 16 + half * 8 + lane / 4;
+#pragma unroll
+            for (int j = 0; j < TILES_N; j++) {
+              const int column = column0 + j * 8 + lane % 4 * 2;
+              float x = sums[i][j][half * 2], y = sums[i][j][half * 2 + 1];
+              if (!RESIDUAL) x = activate(x), y = activate(y);
+              if (REPAIR) nan |= x != x || y != y;
+              if (m >= TILE || column >= BUNDLE_OUT) continue;
+              Staged *const to = (Staged *)(memory + STAGED + m * STAGED_PITCH) + super * BUNDLE_OUT + column;
+              const Pack<Staged, 2> v = narrowed(Staged(), x, y);
+              if (BUNDLE_OUT % 2 == 0) {
+                *(Pack<Staged, 2> *)to = v;
+              } else {
+                to[0] = v.v[0];
+                if (column + 1 < BUNDLE_OUT) to[1] = v.v[1];
+              }
+            }
+          }
+      }
       bool any_nan = false;
       if (REPAIR) any_nan = __syncthreads_or(nan);
       else __syncthreads();

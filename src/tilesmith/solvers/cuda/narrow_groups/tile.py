@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, gcd, prod
 
-from tilesmith.codegen.cuda.activation import SHORT
+from tilesmith.codegen.cuda.activation import LONG, SHORT
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.dense import widest
@@ -14,6 +14,7 @@ from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 MAX_STEPS, MAX_THREADS = 80, 1024
+_MANY_RESULTS = 32
 Taps = tuple[tuple[int, int], ...]  # (step from the window's corner, index in the filter)
 
 
@@ -161,6 +162,13 @@ class NarrowTile(Configured):
         """Whether the text has two copies of a window's load side by side: a plain kernel's four are 1.2 kB more."""
         epilogue = self.form.geometry.epilogue
         return not self.form.exact and epilogue.activation not in SHORT
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether the text has the products and results of half of a warp's pixels: long results of all are 12 kB."""
+        epilogue, results = self.form.geometry.epilogue, 4 * self.tiles_m * self.value["products_n"]
+        many = not self.form.exact and self.tiles_m % 2 == 0 and results >= _MANY_RESULTS
+        return many and epilogue.activation in LONG and not epilogue.residual
 
     @steady
     def rows(self) -> int:

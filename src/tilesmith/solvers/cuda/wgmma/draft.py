@@ -142,6 +142,7 @@ def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
     types = {
         "Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype], "Sum": "int" if whole else "float",
         "Quad": "int4" if whole else "float4", "Value": value,
+        "BiasPair": TYPES["fp16" if form.out_dtype == "fp16" else "bf16"],
     }  # fmt: skip
     functions = activate(form.epilogue, "TS_DEVICE", value) + rescaling(form.epilogue)
     return Header(numbers, flags, types, functions=functions, arguments=arguments)

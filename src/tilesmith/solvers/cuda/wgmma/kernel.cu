@@ -9,7 +9,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
   const int wg = __shfl_sync(~0u, threadIdx.x >> 7, 0), thread = threadIdx.x & 127, lane = threadIdx.x & 31;
   const int warp = __shfl_sync(~0u, thread >> 5, 0), rank = SPLIT * CAST > 1 ? (int)ts_cluster_rank() : 0;
   const ts_u32 received = barriers + 16 * STAGES, own = RECEIVE_APART ? staging : ring;
-  const ts_u32 arrived = received + 8 + 8 * (TRANSPOSED ? wg : wg * 4 + warp); // of the residual
+  const ts_u32 arrived = received + 8 + 8 * ARRIVALS * (TRANSPOSED ? wg : wg * 4 + warp); // of the residual
   const ts_u32 factors = barriers + BARRIERS + BIAS_BYTES;
   const ts_u32 kept = (factors + FACTOR_BYTES + 1023) / 1024 * 1024; // B's steps, when they stay
   const int begin = ONCE ? 0 : blockIdx.x / (SPLIT * CAST), stride = ONCE ? 1 : gridDim.x / (SPLIT * CAST);
@@ -40,26 +40,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         stage = next % STAGES;
         continue;
       }
-      if (STAGED && (TRANSPOSED ? thread : lane) == 0) {
-        const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
+      const ts_u32 buffer0 = buffer;
+      const auto ask = [&](int piece) { // of the residual: the tile's chunk of this number
         constexpr int BYTES = TRANSPOSED ? 4 * BUFFER : BUFFER;
-        const ts_u32 to = staging + (TRANSPOSED ? wg : wg * 4 + warp) * BUFFERS * BYTES;
+        const int row = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS) + piece / CHUNKS * 64;
+        const int column = w.n * BLOCK_N + piece % CHUNKS * CHUNK;
+        const ts_u32 slot = (buffer0 + piece) % BUFFERS, barrier = arrived + (ARRIVALS > 1 ? 8 * slot : 0);
+        const ts_u32 to = staging + ((TRANSPOSED ? wg : wg * 4 + warp) * BUFFERS + slot) * BYTES;
+        if (ARRIVALS > 1) ts_expect(barrier, BYTES);
+        if (!TRANSPOSED) ts_load3(to, &TS_RESIDUAL_MAP, barrier, column, row + warp * 16, third);
+        for (int i = 0; TRANSPOSED && i < 64; i += CHUNK)
+          ts_load3(to + i * 128, &TS_RESIDUAL_MAP, barrier, row + i, column, third);
+      };
+      if (STAGED && (TRANSPOSED ? thread : lane) == 0) {
         ts_store_wait_read<0>();
-        ts_expect(arrived, BUFFERS * BYTES);
-        for (int i = 0; i < BUFFERS; i++) {
-          const int row = row0 + i / CHUNKS * 64, column = column0 + i % CHUNKS * 64;
-          if (TRANSPOSED) ts_load3(to + i * BYTES, &TS_RESIDUAL_MAP, arrived, row, column, third);
-          else ts_load3(to + i * BYTES, &TS_RESIDUAL_MAP, arrived, column, row + warp * 16, third);
-        }
+        if (ARRIVALS == 1) ts_expect(arrived, TILE_CHUNKS * (TRANSPOSED ? 4 * BUFFER : BUFFER));
+        for (int i = 0; i < BUFFERS; i++) ask(i);
       }
-      ts_u32 columns_bias = 0;
+      ts_u32 columns_bias[2] = {};
       float rows_bias[MI][2] = {};
       if (SHARED_BIAS && thread < BLOCK_N / 2) {
         const int column = w.n * BLOCK_N + thread * 2;
-        if (column + 1 < run.cols) columns_bias = *(const ts_u32 *)(run.bias + column);
-        else if (column < run.cols) columns_bias = bits_of(run.bias[column]);
+        if (column < run.cols) read_bias(run.bias + column, column + 1 < run.cols, columns_bias);
       }
-      if (BIAS && BIAS_OF_ROW && !FINISHED_ALONE) {
+      if (ROWS_BIAS) {
 #pragma unroll
         for (int i = 0; i < MI * 2; i++) {
           const int row = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS) + i / 2 * 64 + warp * 16 + (lane >> 2) + i % 2 * 8;
@@ -205,17 +209,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           }
         }
       } else {
-        const ts_u32 shared_bias = barriers + BARRIERS + (wg * 2 + (turn / (PINGPONG ? 2 : 1) & 1)) * BLOCK_N * 2;
+        const ts_u32 shared_bias = barriers + BARRIERS + (wg * BIASES + turn / (PINGPONG ? 2 : 1) % BIASES) * BLOCK_N * BIAS_SIZE;
         if (SHARED_BIAS) {
-          if (thread < BLOCK_N / 2) ts_shared_store(shared_bias + thread * 4, columns_bias);
+          if (BIASES == 1) ts_named_sync(2 + wg, 128); // the last tile's has been read
+          if (thread < BLOCK_N / 2) put_bias(shared_bias + thread * 2 * BIAS_SIZE, columns_bias);
           ts_named_sync(2 + wg, 128);
         }
         float probe[4] = {}; // several, so that their chains are short
+        int piece = -1; // the chunk of the tile that is on its way
+        const auto await_residual = [&] {
+          if (ARRIVALS > 1) ts_wait(arrived + (buffer0 + piece) % BUFFERS * 8, (buffer0 + piece) / BUFFERS & 1);
+          else if (piece == 0) ts_wait(arrived, residual_phase);
+        };
+        const auto ask_for_next = [&] { // whose buffer is that of the chunk before
+          if (ARRIVALS < 2 || piece < 1 || piece + BUFFERS > TILE_CHUNKS) return;
+          ts_store_wait_read<1>();
+          ask(piece - 1 + BUFFERS);
+        };
 #if IN_TURNS
         // The text has one part of the results: of 64 rows, all columns or some chunks. To its registers the others move.
-        static_assert(TURNS % MI == 0 && (TURNS == MI || BLOCK_N % (TURNS / MI * CHUNK) == 0), "parts are whole");
+        static_assert(TURNS % MI == 0 && (TURNS == MI || BLOCK_N % (TURNS / MI * (STORE == DIRECT ? 8 : CHUNK)) == 0),
+                      "parts are whole");
         constexpr int m = 0, SIDE_BY_SIDE = TURNS / MI, PART_N = BLOCK_N / SIDE_BY_SIDE;
-        constexpr int PART = PART_N / 2, CHUNKS = (PART_N + CHUNK - 1) / CHUNK;
+        constexpr int PART = PART_N / 2, CHUNKS = (PART_N + CHUNK - 1) / CHUNK, ALL = PART_N / 8;
         const auto move = [&](int part) {
 #pragma unroll
           for (int known = 1; known < TURNS; known++)
@@ -233,8 +249,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         for (int part = 0; part < TURNS; move(++part)) {
           const int first = part % SIDE_BY_SIDE * PART_N, column0 = w.n * BLOCK_N + first;
           const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS) + part / SIDE_BY_SIDE * 64;
-          const ts_u32 shared_bias = bias_of_tile + first * 2;
+          const ts_u32 shared_bias = bias_of_tile + first * BIAS_SIZE;
 #else
+        constexpr int ALL = BLOCK_N / 8;
 #pragma unroll
         for (int m = 0; m < MI; m++) {
 #endif
@@ -245,7 +262,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           if (BY_ROWS && STORE != RUN) mine = row_at(run, w, row + (lane & 15));
 #pragma unroll
           for (int chunk = 0; chunk < CHUNKS; chunk++) {
-            constexpr int ALL = BLOCK_N / 8;
             constexpr int UNITS_OF = CHUNK / 8;
             const int from = chunk * UNITS_OF, to = from + UNITS_OF < ALL ? from + UNITS_OF : ALL;
             const ts_map *map = chunk == CHUNKS - 1 && TAIL ? &map_tail : &map_c;
@@ -253,17 +269,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             for (int j = from; j < to; j++) {
               const int column = column0 + j * 8 + in_column;
               Sum *v = sums[m] + 4 * j;
-              if (NARROW && STORE == MAPPED) { // on their way to shared memory
+              if (NARROW && WHOLE_SUMS && STORE == MAPPED) { // on their way to shared memory
               } else if (FINISHED_ALONE) {
-                finish_quad<STORE == DIRECT>(run, v[0], v[1], v[2], v[3], row + in_row, column, low, high);
+                if ((j - from) % AT_ONCE == 0) {
+                  constexpr bool STORED = STORE == DIRECT;
+                  const ts_u32 bias = shared_bias + (j * 8 + in_column) * BIAS_SIZE;
+                  if (j + AT_ONCE <= to) finish_units<AT_ONCE, STORED>(run, v, row + in_row, column, low, high, rows_bias[m], bias);
+                  else
+                    for (int i = 0; i < to - j; i++)
+                      finish_units<1, STORED>(run, v + 4 * i, row + in_row, column + i * 8, low, high, rows_bias[m],
+                                              bias + i * 8 * BIAS_SIZE);
+                }
               } else {
                 if (SCALED)
                   for (int i = 0; i < 4; i++) v[i] *= run.alpha;
                 if (BIAS && BIAS_OF_ROW) {
                   v[0] += rows_bias[m][0], v[1] += rows_bias[m][0], v[2] += rows_bias[m][1], v[3] += rows_bias[m][1];
                 } else if (BIAS) {
-                  const ts_u32 both = ts_shared_load(shared_bias + (j * 8 + in_column) * 2);
-                  ts_add_pair(Out(), both, v), ts_add_pair(Out(), both, v + 2);
+                  float two[2];
+                  bias_of(shared_bias + (j * 8 + in_column) * BIAS_SIZE, two);
+                  v[0] += two[0], v[1] += two[1], v[2] += two[0], v[3] += two[1];
                 }
                 if (!STAGED)
                   for (int i = 0; i < 4; i++) v[i] = activate(v[i]);
@@ -273,9 +298,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             }
             if (STORE == MAPPED && TRANSPOSED) { // a warpgroup's 64 rows are the contiguous axis of the result
               const ts_u32 at = staging + (wg * BUFFERS + buffer % BUFFERS) * 4 * BUFFER;
-              buffer++;
+              buffer++, piece++;
               if (STAGED) {
-                if (m == 0 && chunk == 0) ts_wait(arrived, residual_phase);
+                await_residual();
               } else {
                 if (thread == 0) ts_store_wait_read<BUFFERS - 1>();
                 ts_named_sync(2 + wg, 128);
@@ -287,7 +312,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                 for (int e = 0; e < 4; e++) { // lines of 32 rows: two for the 64 of a warpgroup
                   const int in_line = warp % 2 * 16 + in_row + e / 2 * 8, column = (j - from) * 8 + in_column + e % 2;
                   const ts_u32 line = at + warp / 2 * (2 * BUFFER) + column * 128;
-                  ts_shared_store(line + ((in_line / 4 ^ column % 8) << 4) + in_line % 4 * 4, sums[m][4 * j + e]);
+                  const ts_u32 place = line + ((in_line / 4 ^ column % 8) << 4) + in_line % 4 * 4;
+                  Sum &v = sums[m][4 * j + e];
+                  if (STAGED) v = activate(v + __uint_as_float(ts_shared_load(place)));
+                  ts_shared_store(place, v);
                 }
 #pragma unroll
               for (int j = from; OUT_SIZE == 2 && j < to; j += 2) {
@@ -302,25 +330,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                 for (int i = 0; i < 64; i += CHUNK)
                   ts_store3(map, at + i * 128, row0 + m * 64 + i, column0 + chunk * CHUNK, third);
                 ts_store_commit();
+                ask_for_next();
               }
             } else if (STORE == MAPPED || BY_ROWS) {
               const ts_u32 at = staging + ((wg * 4 + warp) * BUFFERS + buffer % BUFFERS) * BUFFER;
-              buffer++;
+              buffer++, piece++;
               if (STORE == MAPPED && !STAGED && lane == 0) ts_store_wait_read<BUFFERS - 1>();
-              if (STAGED && m == 0 && chunk == 0) ts_wait(arrived, residual_phase);
+              if (STAGED) await_residual();
               __syncwarp();
               const int quad = lane >> 3, r = lane & 7;
 #pragma unroll
               for (int j = from; WIDE && j < to; j++) { // 16 rows of 128 bytes, a pair of results for each lane
-                const Sum *v = sums[m] + 4 * j;
+                Sum *const v = sums[m] + 4 * j;
                 const ts_u32 pair = at + in_row * 128 + ((((j - from) * 2 + (lane >> 1 & 1)) ^ in_row) << 4) + (lane & 1) * 8;
+                if (STAGED) add_pairs(v, pair);
                 ts_shared_store2(pair, v[0], v[1]), ts_shared_store2(pair + 1024, v[2], v[3]);
               }
 #pragma unroll
               for (int j = from; NARROW && j < to; j++) {
-                const Sum *v = sums[m] + 4 * j;
+                Sum *const v = sums[m] + 4 * j;
                 const int column = column0 + j * 8 + in_column;
                 const ts_u32 pair = at + in_row * 128 + (((j - from) / 2 ^ in_row) << 4) + j % 2 * 8 + in_column;
+                if (STAGED) add_pairs(v, pair);
                 ts_shared_store(pair, bytes_of<Out>(run, v[0], v[1], row + in_row, column, low));
                 ts_shared_store(pair + 1024, bytes_of<Out>(run, v[2], v[3], row + in_row + 8, column, high));
               }
@@ -342,6 +373,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                     ts_store3(map, at, column0 + chunk * CHUNK, row, third);
                   }
                   ts_store_commit();
+                  ask_for_next();
                 }
               } else if (STORE == RUN) {
                 // Words of neighbouring lanes, packed as rows lie in memory: an odd row begins inside a word.
@@ -454,7 +486,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
       }
       if (SPLIT > 1) ts_barrier_init(received, 1);
       if (STAGED && !ONCE)
-        for (int i = 0; i < WARPS; i++) ts_barrier_init(received + 8 + 8 * i, 1);
+        for (int i = 0; i < WARPS * ARRIVALS; i++) ts_barrier_init(received + 8 + 8 * i, 1);
       ts_barrier_init_done();
       if (SPLIT > 1) {
         const int left = UNITS - rank * SHARE;
@@ -463,7 +495,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     } else if (thread == 32) {
       if (ONCE) { // what the first copies do not need
         for (int i = 0; i < STAGES; i++) ts_barrier_init(empty(i), RELEASES);
-        for (int i = 0; STAGED && i < WARPS; i++) ts_barrier_init(received + 8 + 8 * i, 1);
+        for (int i = 0; STAGED && i < WARPS * ARRIVALS; i++) ts_barrier_init(received + 8 + 8 * i, 1);
         ts_barrier_init_done();
       }
       if (STORE == MAPPED) ts_map_prefetch(&map_c);

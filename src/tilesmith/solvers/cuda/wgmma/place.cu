@@ -51,29 +51,43 @@ TS_DEVICE ts_i64 column_at(const Run &run, int column) {
   return tap < TAPS && c < run.channels ? tap * run.out_tap + c : -1;
 }
 
-// Two neighbours of a row: element `at`, and the next one when `both`.
-TS_DEVICE void finish(const Run &run, Value &a, Value &b, int row, int column, ts_i64 at, bool both) {
+// Two neighbours of a row, the second one when `both`.
+TS_DEVICE void load_two(const Run &run, const Out *from, float &a, float &b, bool both) {
+  if (EVEN) {
+    ts_load_pair(from, a, b);
+  } else {
+    a = ts_float(from[0]);
+    if (both) b = ts_float(from[run.out_col]);
+  }
+}
+
+// What is added to two neighbours of a row: element `at`, and the next one when `both`.
+struct Added {
+  float out[2], residual[2];
+};
+TS_DEVICE Added added_to(const Run &run, ts_i64 at, bool both) {
+  Added added = {};
+  if (BETA) load_two(run, run.out + at, added.out[0], added.out[1], both);
+  if (RESIDUAL) load_two(run, run.residual + at, added.residual[0], added.residual[1], both);
+  return added;
+}
+TS_DEVICE void load_bias(const Run &run, int row, int column, bool both, float (&bias)[2]) {
+  bias[0] = bias[1] = ts_float(run.bias[BIAS_OF_ROW ? row : column]);
+  if (!BIAS_OF_ROW && both) bias[1] = ts_float(run.bias[column + 1]);
+}
+TS_DEVICE void finish(const Run &run, Value &a, Value &b, int row, int column, const Added &added, const float (&bias)[2],
+                      bool both) {
   if (SCALED) a *= run.alpha, b *= run.alpha;
   if (RESCALED) rescale(run, a, b, BIAS_OF_ROW ? row : column, both);
-  if (BETA) {
-    a += run.beta * ts_float(run.out[at]);
-    if (both) b += run.beta * ts_float(run.out[at + run.out_col]);
-  }
-  if (BIAS) {
-    a += ts_float(run.bias[BIAS_OF_ROW ? row : column]);
-    if (both) b += ts_float(run.bias[BIAS_OF_ROW ? row : column + 1]);
-  }
-  if (RESIDUAL) {
-    float p = 0.0f, q = 0.0f;
-    if (EVEN) {
-      ts_load_pair(run.residual + at, p, q);
-    } else {
-      p = ts_float(run.residual[at]);
-      if (both) q = ts_float(run.residual[at + run.out_col]);
-    }
-    a += p, b += q;
-  }
+  if (BETA) a += run.beta * added.out[0], b += run.beta * added.out[1];
+  if (BIAS) a += bias[0], b += bias[1];
+  if (RESIDUAL) a += added.residual[0], b += added.residual[1];
   a = activate(a), b = activate(b);
+}
+TS_DEVICE void finish(const Run &run, Value &a, Value &b, int row, int column, ts_i64 at, bool both) {
+  float bias[2] = {};
+  if (BIAS) load_bias(run, row, column, both, bias);
+  finish(run, a, b, row, column, added_to(run, at, both), bias, both);
 }
 TS_DEVICE void store_two(const Run &run, Value a, Value b, ts_i64 at, bool both) {
   if (EVEN) {
@@ -81,25 +95,5 @@ TS_DEVICE void store_two(const Run &run, Value a, Value b, ts_i64 at, bool both)
   } else {
     ts_narrow(run.out + at, a);
     if (both) ts_narrow(run.out + at + run.out_col, b);
-  }
-}
-// Finishes a quad of sums and stores it: two neighbours of a row, and of the eighth row from there. `low` and `high` are
-// where the rows lie.
-template <bool STORED>
-TS_DEVICE void finish_quad(const Run &run, Sum &a, Sum &b, Sum &c, Sum &d, int row, int column, ts_i64 low,
-                           ts_i64 high) {
-  const ts_i64 off = column_at(run, column);
-  const bool both = EVEN || column_at(run, column + 1) >= 0;
-  if (off >= 0 && low >= 0) {
-    Value first = a, second = b;
-    finish(run, first, second, row, column, low + off, both);
-    if (STORED) store_two(run, first, second, low + off, both);
-    else a = first, b = second;
-  }
-  if (off >= 0 && high >= 0) {
-    Value first = c, second = d;
-    finish(run, first, second, row + 8, column, high + off, both);
-    if (STORED) store_two(run, first, second, high + off, both);
-    else c = first, d = second;
   }
 }

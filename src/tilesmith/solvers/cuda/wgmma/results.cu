@@ -1,3 +1,65 @@
+// The bias of two columns, of which the second may not exist: a pair of 16 bits (bytes are bf16 there), or two floats.
+TS_DEVICE void read_bias(const ts_bf16 *from, bool both, ts_u32 (&words)[2]) {
+  words[0] = both ? *(const ts_u32 *)from : from->bits;
+}
+TS_DEVICE void read_bias(const ts_fp16 *from, bool both, ts_u32 (&words)[2]) {
+  words[0] = both ? *(const ts_u32 *)from : from->bits;
+}
+template <typename T> TS_DEVICE void read_bias(const T *from, bool both, ts_u32 (&words)[2]) {
+  const float low = ts_float(from[0]), high = both ? ts_float(from[1]) : 0.0f;
+  if (NARROW) words[0] = ts_pack(ts_bf16(), low, high);
+  else words[0] = __float_as_uint(low), words[1] = __float_as_uint(high);
+}
+TS_DEVICE void put_bias(ts_u32 to, const ts_u32 (&words)[2]) {
+  if (WIDE) ts_shared_store2(to, (int)words[0], (int)words[1]);
+  else ts_shared_store(to, words[0]);
+}
+TS_DEVICE void bias_of(ts_u32 from, float (&two)[2]) {
+  if (WIDE) ts_shared_load2(from, two[0], two[1]);
+  else ts_unpack(BiasPair(), ts_shared_load(from), two[0], two[1]);
+}
+
+// Finishes the quads of N units side by side, and stores them: two neighbours of a row, and of the eighth row from there.
+// `low` and `high` are where the rows lie. What is added to all of them is under way at once: a load that waits behind a
+// branch takes 600 cycles.
+template <int N, bool STORED>
+TS_DEVICE void finish_units(const Run &run, Sum *sums, int row, int column, ts_i64 low, ts_i64 high,
+                            const float (&rows_bias)[2], ts_u32 columns_bias) {
+  Added added[N][2];
+  float bias[N][2] = {};
+  bool there[N][2], both[N];
+#pragma unroll
+  for (int i = 0; i < N; i++) {
+    const int c = column + i * 8;
+    const ts_i64 off = column_at(run, c);
+    both[i] = EVEN || column_at(run, c + 1) >= 0;
+    if (SHARED_BIAS) bias_of(columns_bias + i * 8 * BIAS_SIZE, bias[i]);
+    else if (BIAS && !BIAS_OF_ROW) load_bias(run, row, off >= 0 ? c : 0, both[i] && off >= 0, bias[i]);
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      const ts_i64 line = e ? high : low;
+      there[i][e] = off >= 0 && line >= 0;
+      // What does not exist takes the first element's.
+      added[i][e] = added_to(run, there[i][e] ? line + off : 0, both[i] && there[i][e]);
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < N; i++)
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+      Sum *const v = sums + 4 * i + 2 * e;
+      if (!there[i][e]) continue;
+      Value first = v[0], second = v[1];
+      if (BIAS && BIAS_OF_ROW) {
+        if (ROWS_BIAS) bias[i][0] = bias[i][1] = rows_bias[e];
+        else load_bias(run, row + e * 8, column, false, bias[i]);
+      }
+      finish(run, first, second, row + e * 8, column + i * 8, added[i][e], bias[i], both[i]);
+      if (STORED) store_two(run, first, second, (e ? high : low) + column_at(run, column + i * 8), both[i]);
+      else v[0] = first, v[1] = second;
+    }
+}
+
 // A zero beyond the edge of dy met an Inf or NaN of the filter: only products that exist count.
 TS_DEVICE void repair(Run run, const Work &w, int row, int column, ts_i64 at) {
   if (GROUPED)
@@ -97,7 +159,7 @@ TS_DEVICE void add_and_store(const Run &run, const Work &w, ts_u32 own, int rank
 #pragma unroll
     for (int i = 0; i < N; i++) {
       const int row = row0 + in_row, column = column0 + i * 8 + in_column;
-      finish_quad<false>(run, v[i][0], v[i][1], v[i][2], v[i][3], row, column, low, high);
+      finish_units<1, false>(run, v[i], row, column, low, high, {}, 0);
       ts_put_sums<Out, TRANSPOSED>(tiles + i * 256 + (lane & 15) * 16, (const float *)v[i], false);
     }
     __syncwarp();
@@ -121,24 +183,33 @@ template <bool OF_COLUMNS> TS_DEVICE void add_residual(ts_u32 from, Sum *v, bool
     if (i < 4 || two) v[i] = activate(v[i]);
 }
 
+// The same where two neighbours lie at `pair`, and those of the eighth row from there 1024 bytes on: floats, or bytes.
+TS_DEVICE void add_pairs(Sum *v, ts_u32 pair) {
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    float low = 0.0f, high = 0.0f;
+    if (WIDE) ts_shared_load2(pair + i * 512, low, high);
+    else ts_unpack(Out(), ts_shared_load_half(pair + i * 512), low, high);
+    v[i] = activate(v[i] + low), v[i + 1] = activate(v[i + 1] + high);
+  }
+}
+
 // A lane's words of 16 rows of 128 bytes, all under way at once: each waits some 30 cycles.
 TS_DEVICE void load_words(ts_u32 from, ts_u32 (&words)[16], int lane) {
 #pragma unroll
   for (int i = 0; i < 16; i++) words[i] = ts_shared_load(from + i * 128 + (((lane >> 2) ^ (i & 7)) << 4) + (lane & 3) * 4);
 }
 
-TS_DEVICE ts_u32 bits_of(ts_bf16 v) { return v.bits; }
-TS_DEVICE ts_u32 bits_of(ts_fp16 v) { return v.bits; }
-template <typename T> TS_DEVICE ts_u32 bits_of(T) { return 0; } // never called
-
-// Two neighbours of the row that begins at element `base`, finished, as bytes.
+// Two neighbours of the row that begins at element `base` as bytes; those that integers sum up are finished here.
 template <typename T> TS_DEVICE ts_u16 bytes_of(const Run &run, Sum a, Sum b, int row, int column, ts_i64 base) {
   if constexpr (sizeof(T) == 1) {
     Value first = a, second = b;
-    const ts_i64 off = column_at(run, column);
-    const bool both = EVEN || column_at(run, column + 1) >= 0;
-    if (off >= 0 && base >= 0) finish(run, first, second, row, column, base + off, both);
-    return (ts_u16)(ts_byte(T(), first) | ts_byte(T(), second) << 8);
+    if (WHOLE_SUMS) {
+      const ts_i64 off = column_at(run, column);
+      const bool both = EVEN || column_at(run, column + 1) >= 0;
+      if (off >= 0 && base >= 0) finish(run, first, second, row, column, base + off, both);
+    }
+    return (ts_u16)ts_bytes(T(), first, second);
   }
   return 0;
 }

@@ -35,16 +35,25 @@ constexpr int STAGING = SPLIT > 1 ? (RECEIVE_APART ? (EXCHANGED + 1023) / 1024 *
                                   : (STORE == MAPPED || BY_ROWS ? WARPS * (BUFFERS * BUFFER + RUN_BYTES) : 0);
 constexpr int RING = (STAGES * STAGE + BEYOND_RING + 1023) / 1024 * 1024; // stores through a tensor map swizzle by 1024 bytes
 constexpr int BARRIERS = 512;
+constexpr bool WHOLE_SUMS = (Sum)0.5f == 0; // integers, which a float does not hold
 // The residual arrives where the results leave from: one copy for each of a warp's chunks (of a warpgroup's, when
-// TRANSPOSED), asked for before the products.
-constexpr bool STAGED = RESIDUAL && STORE == MAPPED && !BETA && OUT_SIZE == 2;
+// TRANSPOSED), asked for before the products. Where a tile has more chunks than there are buffers, the others are asked
+// for as buffers become free, and each buffer has a barrier.
+constexpr bool STAGED = RESIDUAL && STORE == MAPPED && !BETA && !WHOLE_SUMS && !RESCALED;
+constexpr int TILE_CHUNKS = MI * CHUNKS, ARRIVALS = !STAGED ? 0 : BUFFERS < TILE_CHUNKS ? BUFFERS : 1;
 // Results that are finished one pair at a time, since what is added to them lies in global memory.
-constexpr bool FINISHED_ALONE = STORE == DIRECT || (RESIDUAL && !STAGED) || BETA || (BIAS && WIDE) || NARROW;
-// A thread reads two columns' bias before the products, and its warpgroup shares them after: two tiles' at a time.
-constexpr bool SHARED_BIAS = BIAS && !BIAS_OF_ROW && !FINISHED_ALONE && SPLIT == 1 && STORE != PARTIAL;
-constexpr int BIAS_BYTES = SHARED_BIAS ? WARPGROUPS * 2 * BLOCK_N * 2 : 0;
-static_assert(!STAGED || BUFFERS == MI * CHUNKS, "the residual of a tile is there at once");
-static_assert(16 * STAGES + 8 + 8 * WARPS <= BARRIERS, "barriers of the residual fit");
+constexpr bool FINISHED_ALONE =
+    STORE == DIRECT || (RESIDUAL && !STAGED) || BETA || (WHOLE_SUMS && (BIAS || NARROW)) || (NARROW && RESCALED);
+// Of these, units of which all that is added is under way at once.
+constexpr int AT_ONCE = !(BETA || BIAS || RESIDUAL) ? 1 : TRANSPOSED ? 2 : 4;
+// A thread reads its rows' bias before the products.
+constexpr bool ROWS_BIAS = BIAS && BIAS_OF_ROW && !WHOLE_SUMS && SPLIT == 1 && STORE != PARTIAL;
+// A thread reads two columns' bias before the products, and its warpgroup shares them after.
+constexpr bool SHARED_BIAS =
+    BIAS && !BIAS_OF_ROW && !WHOLE_SUMS && !(NARROW && RESCALED) && SPLIT == 1 && (STORE == MAPPED || BY_ROWS);
+constexpr int BIAS_SIZE = WIDE ? 4 : 2, BIASES = OUT_SIZE != 2 && BLOCK_N > 128 ? 1 : 2; // of one tile where room is short
+constexpr int BIAS_BYTES = SHARED_BIAS ? WARPGROUPS * BIASES * BLOCK_N * BIAS_SIZE : 0;
+static_assert(16 * STAGES + 8 + 8 * WARPS * ARRIVALS <= BARRIERS, "barriers of the residual fit");
 static_assert(BLOCK_M == (PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS) && SLICED == (STORE == PARTIAL), "as counted");
 static_assert(A_ROWS >= A_READ && B_COLS >= B_READ && A_ROWS % 8 == 0, "a stage has room for what is read");
 static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");

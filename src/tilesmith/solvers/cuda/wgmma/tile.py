@@ -209,15 +209,23 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def staged(self) -> bool:
         """Whether bulk copies bring the residual, into the memory that results leave from."""
-        whole = self.store == "MAPPED" and self.form.out_nbytes == 2
-        return self.form.residual is not None and whole and not self.form.beta
+        form = self.form
+        whole = self.store == "MAPPED" and form.dtype != "int8" and form.scale is None
+        return form.residual is not None and whole and not form.beta
 
     @property
     def store_buffers(self) -> int:
-        """Stores that a warp has under way; of a staged residual, all that a tile has; of runs, one, held apart."""
+        """Stores that a warp has under way; of a staged residual, all that a tile has, or some that take turns where
+        they are floats; of runs, one, held apart."""
         if self.store == "RUN":
             return 1
-        return self.value["products_m"] * -(-self.block_n // self.chunk) if self.staged else self.value["store_buffers"]
+        if not self.staged:
+            return self.value["store_buffers"]
+        chunks = self.value["products_m"] * -(-self.block_n // self.chunk)
+        if self.form.out_nbytes < 4:
+            return chunks
+        # NOTE: four for each of 12 warps left the ring too few stages (TF32 3x3, 256 channels: 53.3 us, and 49.9).
+        return min(chunks, 4 if self.warpgroups < 3 else 2)
 
     @cached_property
     def turns(self) -> int:
@@ -226,35 +234,28 @@ class Sm90Tile(WarpgroupTile):
         alone = form.beta != 0.0 or (form.residual is not None and not self.staged)
         repaired = form.halo and activation not in SHORT
         columns = rows * self.block_n
-        few = columns < (192 if activation == "tanh" else 256)
+        few = columns < (192 if activation in LONG else 256)
         if few or form.kind == "wrw" or self.parts > 1 or not (alone or repaired or activation in LONG):
-            return 1
-        # NOTE: on an H100 turns took 1.10 times the time where each result waits for what is added to it and no other
-        # tile's products run meanwhile (fp8, beta), and 1.13 times where lanes read A: few registers are left (TF32).
-        if (alone and not self.pingpong) or (form.a_columns and form.nbytes == 4):
             return 1
         # Whole rows of a tile, or whole chunks of them. Repairing takes 2 kB.
         counts = (4, 2, 3) if form.halo and activation in LONG and columns >= 256 else (2, 3, 4)
         return next((count for count in counts if count % rows == 0 and self._has_parts(count // rows)), 1)
 
     def _has_parts(self, count: int) -> bool:
-        """Whether rows fall into ``count`` parts of whole chunks."""
-        return count == 1 or (self.store != "RUN" and self.block_n % (count * self.chunk) == 0)
+        """Whether rows fall into ``count`` parts of whole chunks, or of whole units where they leave from registers."""
+        whole = 8 if self.store == "DIRECT" else self.chunk
+        return count == 1 or (self.store != "RUN" and self.block_n % (count * whole) == 0)
 
     @cached_property
     def bias_bytes(self) -> int:
-        """Shared memory of the columns' bias: that of two tiles for each warpgroup."""
+        """Shared memory of the columns' bias, for each warpgroup: that of two tiles, or of one where room is short."""
         form = self.form
-        grouped = self.store in ("MAPPED", "ROWS", "LINES", "RUN") and self.value["cluster_k"] == 1 and not form.beta
-        if (
-            form.bias is None
-            or form.out_nbytes != 2
-            or form.transposed
-            or not grouped
-            or (form.residual is not None and not self.staged)
-        ):
+        grouped = self.store in ("MAPPED", "ROWS", "LINES", "RUN") and self.value["cluster_k"] == 1
+        alone = form.dtype == "int8" or form.scale is not None  # finished with what lies in global memory
+        if form.bias is None or form.transposed or alone or not grouped:
             return 0
-        return self.warpgroups * 2 * self.block_n * 2
+        biases = 1 if form.out_nbytes != 2 and self.block_n > 128 else 2
+        return self.warpgroups * biases * self.block_n * (4 if form.out_nbytes == 4 else 2)
 
     @steady
     def even(self) -> bool:
