@@ -99,11 +99,16 @@ def of_network(mode: str, size: int, c: int, k: int, taps: int, stride: int):
 LAYERS = [of_network(mode, *sizes) for mode in ("fwd", "wrw") for sizes in ((224, 3, 64, 7, 2), (128, 1, 32, 5, 1))]
 
 
-def test_the_table_chooses_it():
-    for signature in LAYERS:
-        found = choose(options_of(signature, H200), (), mode="fast")
-        assert isinstance(found, Choice)
-        assert found.solver == SOLVERS[signature.mode].name
+@pytest.mark.parametrize("mode", ["fwd", "wrw"])
+def test_the_table_chooses_it_for_planes(mode):
+    # Rows of pixels whose channels lie together are `first_rows`'.
+    signature = ConvSignature(
+        (16, 3, 224, 224), (64, 7, 7, 3), stride=2, padding=3, mode=mode, dtype="bf16", input_layout="NCHW",
+        kernel_layout="NHWC", output_layout="NHWC",
+    ).canonical  # fmt: skip
+    found = choose(options_of(signature, H200), (), mode="fast")
+    assert isinstance(found, Choice)
+    assert found.solver == SOLVERS[mode].name
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])

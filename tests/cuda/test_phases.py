@@ -8,6 +8,7 @@ from cuda_chain import H200, check_numbers, executable
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.features import features_of
+from tilesmith.solvers.cuda.phases import tile
 from tilesmith.solvers.cuda.phases.solver import PhasesSolver, WgmmaPhasesSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected, refusal
 from tilesmith.targets.cuda import CUDA_TARGETS
@@ -27,6 +28,7 @@ def conv(c=8, k=3, size=(5, 6), taps=(3, 3), n=2, **more):
     return ConvSignature((n, *size, c), (k, *taps, c), shared_layout="NHWC", dtype="bf16", **more)
 
 
+BIASED = Epilogue(bias=True, activation="relu")
 FUSED = Epilogue(bias=True, residual=True, activation="relu")
 # Phases as columns, then taps as columns. All have positions beyond a tile, and columns beyond a warp's.
 CASES = [
@@ -48,10 +50,17 @@ CASES = [
     (deconv(24, 1, (4, 7), (5, 7), n=2, stride=3, padding=(2, 1)), (2, 1, 3, 5, 4, 1, 24, 2, 1, 3, 1)),
     (deconv(8, 2, (3, 3, 4), (2, 3, 3), n=1, stride=2, dtype="fp16"), (2, 2, 2, 3, 4, 1, 8, 1, 1, 2, 1)),
     (conv(33, 3, (7, 6), n=1, padding=((2, 0), (1, 3)), epilogue=FUSED), (2, 1, 2, 5, 4, 1, 40, 1, 1, 2, 1)),
+    # bulk copies store rows of results, which begin at half a piece of 16 bytes, at the image's edge inside of one
+    (deconv(21, 5, (5, 6), (16, 16), n=2, stride=8, padding=4), (0, 1, 4, 5, 0, 1, 24, 2, 1, 2, 1)),
+    (
+        deconv(8, 2, (3, 5), (5, 6), n=2, stride=4, padding=1, dtype="fp16", epilogue=BIASED),
+        (0, 1, 2, 2, 0, 1, 8, 1, 1, 2, 1),
+    ),
 ]
 # The same with warpgroups: three pieces of a pixel and an odd number of taps; two warpgroups; a window of three planes.
 WIDE_CASES = [
     (deconv(21, 21, (3, 4), (5, 7), n=1, stride=4, padding=((2, 1), (1, 2))), (0, 1, 2, 5, 0, 2, 24, 4, 1, 2, 1)),
+    (deconv(21, 5, (5, 6), (16, 16), n=2, stride=8, padding=4), (0, 1, 3, 4, 0, 1, 24, 4, 1, 2, 1)),
     (deconv(20, 3, n=3, taps=(5, 7), stride=(2, 3), epilogue=FUSED), (0, 2, 4, 6, 0, 2, 8, 4, 2, 3, 1)),
     (deconv(16, 8, (3, 3, 4), (2, 3, 2), n=1, stride=2, dtype="fp16"), (0, 2, 2, 3, 0, 4, 16, 4, 1, 2, 1)),
     (conv(33, 3, (7, 6), n=1, padding=((2, 0), (1, 3)), epilogue=FUSED), (1, 1, 2, 5, 4, 1, 40, 4, 1, 2, 1)),
@@ -83,6 +92,27 @@ def test_numbers(solver, signature, values, emulating):
     assert solver.tile(geometry, chosen, H200).fits
     made = executable(signature, solver.draft(geometry, chosen, H200), emulating)
     check_numbers(signature, made)
+
+
+@pytest.mark.parametrize(("solver", "warps"), [(SOLVER, 1), (WIDE, 4)], ids=["warps", "warpgroups"])
+def test_odd_channels_that_are_fetched_often_are_copied_first(solver, warps, emulating, monkeypatch):
+    monkeypatch.setattr(tile, "_MOST_FETCHED", 100)
+    signature = deconv(21, 5, (5, 6), (16, 16), n=2, stride=8, padding=4).canonical
+    found = solver.tile(signature.geometry, config((0, 1, 3, 4, 0, 1, 24, warps, 1, 2, 1)), H200)
+    draft = solver.draft(signature.geometry, found.config, H200)
+    assert found.padded
+    assert len(draft.run) == 2
+    check_numbers(signature, executable(signature, draft, emulating))
+
+
+@pytest.mark.parametrize(
+    ("more", "bulk"),
+    [({}, True), ({"k": 4}, False), ({"size": (5, 7), "output_padding": 1}, False), ({"epilogue": FUSED}, False)],
+    ids=["whole pieces", "columns of no whole pieces", "rows of no whole pieces", "a residual"],
+)
+def test_rows_of_whole_pieces_are_stored_by_bulk_copies(more, bulk):
+    signature = deconv(21, **{"k": 5, "size": (5, 6), "taps": (16, 16), "stride": 8, "padding": 4, **more}).canonical
+    assert WIDE.tile(signature.geometry, config((0, 1, 3, 4, 0, 1, 24, 4, 1, 2, 1)), H200).bulk == bulk
 
 
 @pytest.mark.parametrize("signature", [deconv(56, 1, (9, 40), (9, 9), stride=3, padding=4, output_padding=2), conv()])

@@ -26,6 +26,7 @@ from tilesmith.solvers.cuda.depthwise_planes.solver import DepthwisePlanesSolver
 from tilesmith.solvers.cuda.dp4a.solver import Dp4aSolver
 from tilesmith.solvers.cuda.ffma.solver import FfmaGemmSolver
 from tilesmith.solvers.cuda.first.solver import FirstLayerSolver, FirstLayerWrwSolver
+from tilesmith.solvers.cuda.first_rows.solver import FirstRowsSolver, FirstRowsWrwSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
@@ -66,6 +67,8 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
     HaloWrwSm90Solver(),
     ConvSm90Solver(),
     DepthwiseCudaSolver(),
+    FirstRowsSolver(),
+    FirstRowsWrwSolver(),
     FirstLayerSolver(),
     FirstLayerWrwSolver(),
     DepthwiseMmaSolver(),

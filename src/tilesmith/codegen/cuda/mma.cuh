@@ -157,24 +157,24 @@ template <typename T, int N> struct __align__(sizeof(T) * N) Pack {
 TS_MMA_DEVICE Pack<bf16, 2> narrowed(bf16, float a, float b) {
   u32 v;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
-  return {{{(u16)v}, {(u16)(v >> 16)}}};
+  return *(const Pack<bf16, 2> *)&v;
 }
 TS_MMA_DEVICE Pack<fp16, 2> narrowed(fp16, float a, float b) {
   u32 v;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
-  return {{{(u16)v}, {(u16)(v >> 16)}}};
+  return *(const Pack<fp16, 2> *)&v;
 }
 TS_MMA_DEVICE Pack<float, 2> narrowed(float, float a, float b) { return {{a, b}}; }
 // The same of max(v, 0), by the same instruction; a NaN stays one.
 TS_MMA_DEVICE Pack<bf16, 2> narrowed_relu(bf16, float a, float b) {
   u32 v;
   asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
-  return {{{(u16)v}, {(u16)(v >> 16)}}};
+  return *(const Pack<bf16, 2> *)&v;
 }
 TS_MMA_DEVICE Pack<fp16, 2> narrowed_relu(fp16, float a, float b) {
   u32 v;
   asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(b), "f"(a));
-  return {{{(u16)v}, {(u16)(v >> 16)}}};
+  return *(const Pack<fp16, 2> *)&v;
 }
 TS_MMA_DEVICE Pack<float, 2> narrowed_relu(float, float a, float b) { return {{a < 0.0f ? 0.0f : a, b < 0.0f ? 0.0f : b}}; }
 

@@ -253,6 +253,7 @@ class PhasesFit:
     shared: Annotated[float, R, "Bytes of shared memory."]
     load: Annotated[float, SHARE, "Issue slots of a copy of up to 16 bytes of a lane, with its address."]
     store: Annotated[float, SHARE, "Issue slots of a store of results, with its address."]
+    row: Annotated[float, SHARE, "Stores of a lane that a row of results costs which a bulk copy stores."]
     sum: Annotated[float, SHARE, "Issue slots of a product that is added in shared memory."]
     issue: Annotated[float, SHARE, "Issue slots of a product, and of a load of an operand's tile."]
     turn: Annotated[float, C, "That a block waits at each turn: results, barriers."]
@@ -265,6 +266,7 @@ class PhasesFit:
     l2: Annotated[float, RATE, "Bytes through the L2 cache."]
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     latency: Annotated[float, SECONDS, "That is not hidden of memory."]
+    copied: Annotated[float, SECONDS, "Of the launch that copies odd channels to whole pieces, beside its bytes."]
     overlap: Annotated[Pair, Unit.EXPONENT, "How far units and waits, and then computing and moving, overlap."]
 
 
@@ -369,6 +371,48 @@ class FirstFit:
 
 
 @dataclass(frozen=True)
+class FirstRowsFit:
+    """Few input channels by warpgroups, rows as they lie (``solvers/cuda/first_rows/cost.py``)."""
+
+    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    column: Annotated[float, C, "An SM's units: of 16 pixels by 8 columns of results."]
+    product: Annotated[float, C, "Of 16 pixels by 8 columns and a step of 16."]
+    gather: Annotated[float, C, "Of the words of 16 pixels and a step."]
+    unit: Annotated[float, C, "Of 16 bytes of x or of the filter on their way to shared memory."]
+    wait: Annotated[float, C, "That a block waits: for its first bytes, until it is replaced."]
+    task_wait: Annotated[float, C, "That a warp waits in its share of a tile: results, barriers."]
+    step_wait: Annotated[float, C, "That it waits for a step of 16 pixels."]
+    column_wait: Annotated[float, C, "That it waits for 16 pixels by 8 columns of results."]
+    norm: Annotated[float, Unit.EXPONENT, "How far units and waits overlap."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+    start: Annotated[float, SECONDS, "Of the launch."]
+
+
+@dataclass(frozen=True)
+class FirstRowsWrwFit:
+    """Backward weights of the same, by warps (``solvers/cuda/first_rows/cost.py``)."""
+
+    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    product: Annotated[float, C, "An SM's units: of a product of 16 x 8 x 16."]
+    shared: Annotated[float, C, "Of 128 bytes of shared memory."]
+    unit: Annotated[float, C, "Of 16 bytes of x or dy on their way to shared memory."]
+    wait: Annotated[float, C, "That a block waits for a tile: its bytes, barriers."]
+    step_wait: Annotated[float, C, "That a warp waits at a step of 16 pixels; of each matrix of words a quarter of it."]
+    product_wait: Annotated[float, C, "That it waits for one of its own products."]
+    ragged: Annotated[float, SHARE, "Of products and waits, where tiles reach beyond the image."]
+    norm: Annotated[float, Unit.EXPONENT, "How far units and waits overlap."]
+    turn: Annotated[float, C, "Between warps that add their sums one after the other."]
+    add: Annotated[float, C, "That a warp waits for what half a matrix's sums are added to."]
+    bank: Annotated[float, C, "Of a turn of shared memory where sums are added."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+    start: Annotated[float, SECONDS, "Of both launches."]
+    part: Annotated[float, SECONDS, "Of each block's sums that the second kernel adds."]
+    partial_bytes: Annotated[float, RATE, "Partial sums written and read."]
+
+
+@dataclass(frozen=True)
 class SumsFit:
     """Sums of channels (``solvers/cuda/channel_sums/cost.py``)."""
 
@@ -423,6 +467,8 @@ class Fit:
     narrow: NarrowFit
     row_groups: RowGroupsFit
     first: FirstFit
+    first_rows: FirstRowsFit
+    first_rows_wrw: FirstRowsWrwFit
     sums: SumsFit
     reference: ReferenceFit
     copy: CopyFit

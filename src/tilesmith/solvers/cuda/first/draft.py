@@ -148,30 +148,31 @@ def _unit_functions(t: FirstTile) -> str:
     whole = [all(mask == (0xFFFFFFFF, 0xFFFFFFFF) for mask in four) for four in masks]
     torn = [(step, four) for step, four in enumerate(masks) if not whole[step]]
     return "".join((
-        _table("int way_of(int step)", "step", [(i, str(known.index(way))) for i, way in enumerate(ways)]),
-        _table("int step_at(int step)", "step", [(i, str(start)) for i, start in enumerate(starts)]),
-        _table("int lane_at(int way, int place)", "way", [(i, _by_place(way)) for i, way in enumerate(known)]),
-        _table("bool masked(int step)", "step", [(step, "true") for step, _ in torn]),
-        _table(
+        table("int way_of(int step)", "step", [(i, str(known.index(way))) for i, way in enumerate(ways)]),
+        table("int step_at(int step)", "step", [(i, str(start)) for i, start in enumerate(starts)]),
+        table("int lane_at(int way, int place)", "way", [(i, by_place(way)) for i, way in enumerate(known)]),
+        table("bool masked(int step)", "step", [(step, "true") for step, _ in torn]),
+        table(
             "u32 unit_mask(int step, int place, int word)", "step * 2 + word",
-            [(2 * i + word, _chosen([m[word] for m in four], "u")) for i, four in torn for word in range(2)],
+            [(2 * i + word, chosen([m[word] for m in four], "u")) for i, four in torn for word in range(2)],
         ),
     ))  # fmt: skip
 
 
-def _table(head: str, by: str, values: list[tuple[int, str]]) -> str:
+def table(head: str, by: str, values: list[tuple[int, str]]) -> str:
     """A device function that returns a value by a number; 0 for others."""
     lines = "".join(f"  case {number}: return {value};\n" for number, value in values)
     return f"TS_MMA_DEVICE {head} {{\n  switch ({by}) {{\n{lines}  }}\n  return 0;\n}}\n"
 
 
-def _by_place(offsets: tuple[int, ...]) -> str:
+def by_place(offsets: tuple[int, ...]) -> str:
     """``offsets`` by the lane's place: a multiple of it where they lie evenly."""
     step = offsets[1]
-    return f"place * {step}" if offsets == (0, step, 2 * step, 3 * step) else _chosen(list(offsets), "")
+    return f"place * {step}" if offsets == (0, step, 2 * step, 3 * step) else chosen(list(offsets), "")
 
 
-def _chosen(values: list[int], suffix: str) -> str:
+def chosen(values: list[int], suffix: str) -> str:
+    """The value of the lane's place among four."""
     a, b, c, d = (f"{value}{suffix}" for value in values)
     return f"place < 2 ? (place == 0 ? {a} : {b}) : (place == 2 ? {c} : {d})"
 

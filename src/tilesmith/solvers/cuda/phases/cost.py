@@ -20,7 +20,8 @@ def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
 @steady_part
 def _seconds(t: PhasesTile, fit: PhasesFit, strip: int, blocks: int, resident: bool) -> float:
     form, target = t.form, t.target
-    units, waits = _turn(t, fit, resident)
+    padded = t.padded
+    units, waits = _turn(t, fit, resident, 8 if padded else form.in_vector)
     busy = min(blocks, ceil(t.grid / target.cores))
     inner, outer = fit.overlap
     turn = ((busy * units) ** inner + waits**inner) ** (1 / inner)
@@ -29,11 +30,14 @@ def _seconds(t: PhasesTile, fit: PhasesFit, strip: int, blocks: int, resident: b
     computing = (turns * turn + once + fit.start) / (fit.clock * target.clock_hz)
     cached = (t.tiles * t.turns * t.blocks_n * _moved(t, resident) + form.result_bytes) / fit.l2 + fit.latency
     memory = form.moved_bytes / (fit.bandwidth * target.bytes_per_s) + fit.latency
-    return float((computing**outer + cached**outer + memory**outer) ** (1 / outer))
+    seconds = float((computing**outer + cached**outer + memory**outer) ** (1 / outer))
+    if padded:
+        seconds += fit.copied + form.outer * prod(form.size) * (form.channels + form.padded) * 2 / fit.l2
+    return seconds
 
 
 @steady_part
-def _turn(t: PhasesTile, fit: PhasesFit, resident: bool) -> tuple[float, float]:
+def _turn(t: PhasesTile, fit: PhasesFit, resident: bool, in_vector: int) -> tuple[float, float]:
     """Cycles of an SM for a turn of a block, and those that the block would take alone."""
     form = t.form
     m, n = t.products
@@ -47,8 +51,9 @@ def _turn(t: PhasesTile, fit: PhasesFit, resident: bool) -> tuple[float, float]:
         operands, tensor = issued * (2048 + n * 256), issued * max(fit.product, n * 4)
     moved = _moved(t, resident)
     # Single elements pass through registers.
-    loads = moved / (64 * form.in_vector)
-    stores = t.results / t.out_vector / 32
+    loads = moved / (64 * in_vector)
+    # Bulk copies take a row of results at once.
+    stores = t.box[0] * t.box[1] * fit.row if t.bulk else t.results / t.out_vector / 32
     sums = t.results * prod(form.taps) // t.taps if t.taps_on_n else 0
     staged = t.rows * t.block_n
     shared = operands + moved + staged * t.staged_size * 2 + sums * 6

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import prod
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.hopper import product_text
-from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.hopper import mma_bulk_text, product_text
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
+from tilesmith.codegen.cuda.pad_rows import Rows, pad_rows
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.solvers.cuda.common.dense import slot
@@ -17,7 +20,7 @@ _PACK_THREADS = 256
 
 
 def phases_draft(t: PhasesTile) -> Draft:
-    """``prepare`` packs the filter, ``run`` is one launch."""
+    """``prepare`` packs the filter, ``run`` is one launch, and ahead of it a copy of the input where that is padded."""
     arguments, packing = _arguments(t), _pack_arguments(t)
     kernel, pack = _source(t, "kernel", arguments), _source(t, "pack", packing)
     run = Launch(
@@ -26,7 +29,18 @@ def phases_draft(t: PhasesTile) -> Draft:
     )  # fmt: skip
     blocks = -(-t.packed_elements // _PACK_THREADS)
     prepare = Launch(1, pack.symbol, (blocks, 1, 1), passed(packing), (_PACK_THREADS, 1, 1))
-    return Draft((kernel, pack), (run,), (prepare,), packed_bytes=t.packed_elements * 2)
+    made = Draft((kernel, pack), (run,), (prepare,), packed_bytes=t.packed_elements * 2)
+    if not t.padded:
+        return made
+    form = t.form
+    rows = Rows(
+        slot(0), Pointer(Space.WORKSPACE), 1, form.outer * prod(form.size), form.channels * 2, form.source[3] * 2, 0
+    )
+    copy, first = pad_rows(rows, None, t.target)
+    return replace(
+        made, sources=(kernel, pack, copy), run=(replace(first, artifact=2), run),
+        workspace_bytes=rows.rows * rows.pitch,
+    )  # fmt: skip
 
 
 def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source:
@@ -41,16 +55,18 @@ def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source
     if name == "kernel":
         numbers |= {
             "BLOCKS_N": t.blocks_n, "WARPS_M": v["warps_m"], "WARPS_N": v["warps_n"], "STAGES": v["stages"],
-            "MIN_BLOCKS": v["blocks_per_sm"], "IN_VECTOR": form.in_vector, "OUT_VECTOR": t.out_vector,
+            "MIN_BLOCKS": v["blocks_per_sm"], "OUT_VECTOR": t.out_vector,
+            "IN_VECTOR": 8 if t.padded else form.in_vector,
             "STAGED_PITCH": t.staged_pitch, "SHARED_BYTES": t.shared_bytes, "WINDOW_BYTES": t.window_bytes,
-            "FILTER_BYTES": t.filter_bytes,
+            "FILTER_BYTES": t.filter_bytes, "SKEW": t.skew if t.bulk else 0,
         }  # fmt: skip
         flags |= {
             "RESIDENT": t.resident, "DENSE_ROWS": form.dense_rows,
-            "BIAS": form.epilogue.bias, "RESIDUAL": form.epilogue.residual,
+            "BIAS": form.epilogue.bias, "RESIDUAL": form.epilogue.residual, "BULK": t.bulk,
         }  # fmt: skip
         types |= {"Out": TYPES[form.out_dtype], "Staged": "float" if t.staged_size == 4 else TYPES[form.out_dtype]}
-        functions = activate(form.epilogue, "TS_MMA_DEVICE") + (_product(t) if t.wgmma else _used(t))
+        functions = activate(form.epilogue, "TS_MMA_DEVICE") + mma_bulk_text()
+        functions += _product(t) if t.wgmma else _used(t)
         parts = ("sizes", "window", "wgmma" if t.wgmma else "warps", "kernel")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     tile = "x".join(str(value) for _, value in t.config.values)
@@ -89,20 +105,22 @@ def _arguments(t: PhasesTile) -> tuple[Argument, ...]:
     out = slot(2 + e.bias + e.residual)  # stands for what is not read
     steps = {
         f"{name}_{axis}": step
-        for name, view in (("in", form.source), ("out", form.result))
+        for name, view in (("in", t.source_steps), ("out", form.result))
         for axis, step in zip("ndhw", view, strict=True)
     }
     triples = {
         f"{name}_{axis}": value
         for name, values in (
             ("size", form.size), ("out_size", form.out_size), ("pad", form.pad), ("first", form.first),
-            ("tiles", t.tiles_of),
         )
         for axis, value in zip("dhw", values, strict=True)
     }  # fmt: skip
+    tiles = dict(zip(("tiles_d", "tiles_h", "tiles_w"), t.tiles_of, strict=True))
     return (
-        Argument("source", "const Element *", slot(0)), Argument("packed", "const uint4 *", Pointer(Space.PACKED)),
+        Argument("source", "const Element *", Pointer(Space.WORKSPACE) if t.padded else slot(0)),
+        Argument("packed", "const uint4 *", Pointer(Space.PACKED)),
         Argument("out", "Out *", out), Argument("bias", "const Out *", slot(2) if e.bias else out),
         Argument("residual", "const Out *", slot(2 + e.bias) if e.residual else out),
         *_filter_arguments(t), *integers("int", tiles=t.tiles, strip_h=t.strip, turns=t.turns, **steps, **triples),
+        *divisors(**tiles),
     )  # fmt: skip

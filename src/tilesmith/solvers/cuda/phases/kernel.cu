@@ -11,8 +11,9 @@ constexpr int ROW = TILE_W * ROW_COLUMNS;    // of results, of a tile
 // Of a row of taps: columns, and products that are added where results leave.
 constexpr int COLUMNS_W = ROWS_ON_N ? STRIDE_W : FILTER_W, ADDED_W = ROWS_ON_N ? 1 : TAPS_W;
 constexpr int STAGED_ROWS = TAPS_ON_N ? KEPT * WINDOW_D * WINDOW_W : PRODUCTS_M * WARPS_M * 16;
-static_assert(STAGED_AT + STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) == SHARED_BYTES,
+static_assert(STAGED_AT + STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) + (BULK ? 16 : 0) == SHARED_BYTES,
               "results are staged behind the ring and the filter");
+static_assert(!BULK || (STAGED_PITCH == ROW_COLUMNS && PHASE_ROWS == 1), "rows of results are staged as they lie");
 static_assert(BLOCK_N % (8 * WARPS_N) == 0 && (TAPS_ON_N || BLOCK_N >= PHASE_ROWS * ROW_COLUMNS), "columns of a warp");
 static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * COLUMNS_W * COLS, "all taps are columns");
 
@@ -23,8 +24,9 @@ struct Tile {
 
 struct Problem : Run {
   TS_MMA_METHOD Tile tile_of(int i) const {
-    const int w = i % tiles_w, line = i / tiles_w, h = line % tiles_h, plane = line / tiles_h;
-    return {plane / tiles_d, first_d + plane % tiles_d * TILE_D, first_h + h * strip_h, first_w + w * TILE_W};
+    const int line = divided(i, tiles_w_m, tiles_w_s), plane = divided(line, tiles_h_m, tiles_h_s);
+    const int n = divided(plane, tiles_d_m, tiles_d_s), w = i - line * tiles_w, h = line - plane * tiles_h;
+    return {n, first_d + (plane - n * tiles_d) * TILE_D, first_h + h * strip_h, first_w + w * TILE_W};
   }
   // A result is no number: is it one by the definition, which knows no zero weights, nor zeros outside of dy?
   TS_MMA_METHOD float exact(int n, int d, int h, int w, int c) const {
@@ -146,6 +148,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll 1
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
       copy_wait<STAGES - 2>();
+      if constexpr (BULK) ts_store_wait_read<0>();
       operands_written();
       __syncthreads();
       if constexpr (!WGMMA) load();
@@ -165,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const int ow = (tile.w * STRIDE_W - run.pad_w) * COLS; // elements from the beginning of a row of results
     const int row_end = run.out_size_w * COLS;
     const int column_n = first_column(warp) + lane % 4 * 2;
-    Staged *const staged = (Staged *)(memory + STAGED_AT);
+    Staged *const staged = (Staged *)(memory + STAGED_AT + SKEW);
     if constexpr (TAPS_ON_N) {
 #pragma unroll
       for (int i = 0; i < PRODUCTS_M; i++)
@@ -270,9 +273,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         }
       }
     } else {
+      // A sum of results that is no number, or too large, tells that one of them may be none.
       bool no_number = false;
 #pragma unroll
-      for (int i = 0; i < PRODUCTS_M; i++)
+      for (int i = 0; i < PRODUCTS_M; i++) {
+        float totals[4] = {};
 #pragma unroll
         for (int j = 0; j < PRODUCTS_N; j++)
 #pragma unroll
@@ -282,13 +287,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
             for (int v = 0; v < 2; v++) {
               two[v] = sums[i][j * 4 + half * 2 + v];
-              no_number |= (!WGMMA || m < ROWS) && two[v] != two[v];
+              totals[half * 2 + v] += two[v];
               // With a residual the epilogue comes where it is read.
               if constexpr (!RESIDUAL) two[v] = run.finished(two[v], 0, (n + v) % COLS);
             }
             *(Pack<Staged, 2> *)(staged + m * STAGED_PITCH + n) = narrowed(Staged(), two[0], two[1]);
           }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const float total = totals[half * 2] + totals[half * 2 + 1];
+          no_number |= (!WGMMA || first_row(warp, i) + half * 8 + lane / 4 < ROWS) && !(total - total == 0.0f);
+        }
+      }
+      if constexpr (BULK) ts_async_fence();
       const bool repair = __syncthreads_or(no_number);
+      // Where a tile's rows of results are staged as they lie, bulk copies store them but for their ends.
+      if (BULK && !repair) {
+#pragma unroll 1
+        for (int row = warp; row < TILE_D * TILE_H; row += THREADS / 32) {
+          constexpr int UNIT = 16 / (int)sizeof(Out);
+          const int d = od + row / TILE_H * STRIDE_D + block_n / STRIDE_H;
+          const int h = oh + row % TILE_H * STRIDE_H + block_n % STRIDE_H;
+          if ((u32)d >= (u32)run.out_size_d || (u32)h >= (u32)run.out_size_h) continue;
+          const int begin = larger(-ow, 0), end = smaller(row_end - ow, ROW);
+          int from = (ow + begin + UNIT - 1) / UNIT * UNIT - ow, to = (ow + end) / UNIT * UNIT - ow;
+          if (to <= from) from = to = end;
+          Out *const line_to = image + ((i64)d * run.out_d + (i64)h * run.out_h + ow);
+          const Out *const line = (const Out *)(staged + row_of_line(row / TILE_H, row % TILE_H) * STAGED_PITCH);
+          const int x = lane < 16 ? begin + lane : to + lane - 16;
+          if (x < (lane < 16 ? from : end)) line_to[x] = line[x];
+          if (lane == 0 && from < to) ts_store_run(line_to + from, shared_address(line + from), (to - from) * (int)sizeof(Out));
+        }
+        ts_store_commit();
+      }
       // A warp takes a row of results; a lane keeps its columns, as above, where that leaves few lanes idle.
       static_assert(TAPS_ON_N || ROW_COLUMNS % OUT_VECTOR == 0, "what is stored at once is of one position");
       constexpr int WIDE = TAPS_ON_N ? 1 : ROW_COLUMNS / OUT_VECTOR, SPAN = WIDE > 32 ? 0 : 32 / WIDE;
@@ -296,8 +327,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       constexpr int HOPS = KEEPS ? (TILE_W + SPAN - 1) / SPAN : (TILE_W * WIDE + 31) / 32;
       constexpr int MOST = OUT_VECTOR * sizeof(Out) < 16 ? 8 : 4, GROUPS = (HOPS + MOST - 1) / MOST;
       constexpr int AT_ONCE = (HOPS + GROUPS - 1) / GROUPS;
+      const int rows = BULK && !repair ? 0 : PHASE_ROWS * TILE_D * TILE_H;
 #pragma unroll 1
-      for (int row = warp; row < PHASE_ROWS * TILE_D * TILE_H; row += THREADS / 32) {
+      for (int row = warp; row < rows; row += THREADS / 32) {
         const int line = row % (TILE_D * TILE_H), phase = row / (TILE_D * TILE_H);
         const int ad = (block_n * PHASE_ROWS + phase) / STRIDE_H, ah = (block_n * PHASE_ROWS + phase) % STRIDE_H;
         const int d = od + line / TILE_H * STRIDE_D + ad, h = oh + line % TILE_H * STRIDE_H + ah;
@@ -318,10 +350,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
             in_row[i] = (KEEPS ? lane : x) % WIDE * OUT_VECTOR;
             const int e = ow + position[i] * ROW_COLUMNS + in_row[i];
             there[i] = (!KEEPS || SPAN * WIDE == 32 || lane < SPAN * WIDE) && position[i] < TILE_W && (u32)e < (u32)row_end;
-            if constexpr (!RESIDUAL)
+            if constexpr (!RESIDUAL && !BULK)
               found[i] = *(const Vector *)(line_at + (there[i] ? position[i] * STAGED_PITCH + in_row[i] : 0));
           }
-          if (RESIDUAL || repair) {
+          if (RESIDUAL || BULK || repair) {
 #pragma unroll 1
             for (int i = 0; i < AT_ONCE * OUT_VECTOR; i++) {
               const int x = (hop + i / OUT_VECTOR) * 32 + lane, v = i % OUT_VECTOR;
@@ -351,4 +383,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     turn = turn + 1 == most_turns ? 0 : turn + 1;
   }
   copy_wait<0>();
+  if constexpr (BULK) ts_store_wait();
 }

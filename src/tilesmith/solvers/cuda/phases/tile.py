@@ -9,7 +9,7 @@ from math import prod
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import Triple
-from tilesmith.solvers.cuda.phases.form import PhasesForm
+from tilesmith.solvers.cuda.phases.form import PhasesForm, Steps
 from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
@@ -19,6 +19,7 @@ _MOST_UNROLLED = 640  # products of a warp, all of them unrolled
 _MOST_UNROLLED_WIDE = 256  # products of a warpgroup
 _MOST_WIDE = 256  # its columns
 _MOST_GRID = 2**31 - 1
+_MOST_FETCHED = 2**19  # pieces of 16 bytes whose elements are fetched one by one
 
 
 def window_of(form: PhasesForm, box: Triple, taps_on_n: bool) -> Triple:
@@ -197,6 +198,28 @@ class PhasesTile(Configured):
             return self.form.out_vector(self.form.row_columns)
         return min(2, self.form.out_vector(self.box[2] * self.form.row_columns))
 
+    @cached_property
+    def padded(self) -> bool:
+        """Whether the input's pixels are first copied to pieces of 16 bytes.
+
+        Where they are no multiples of 4 bytes, no asynchronous copy reads them: a block fetches their elements one by
+        one, waits for them, and does so again for each of its phases.
+        """
+        form = self.form
+        sizes, steps = (form.outer, *form.size), form.source
+        dense = all(sizes[i] == 1 or steps[i] == steps[i + 1] * sizes[i + 1] for i in range(3))
+        fetched = self.tiles * self.turns * self.blocks_n * self.chunks * prod(self.window) * self.pieces
+        return form.in_vector == 1 and dense and fetched > _MOST_FETCHED
+
+    @cached_property
+    def source_steps(self) -> Steps:
+        """The steps of the input that the kernel reads."""
+        form = self.form
+        if not self.padded:
+            return form.source
+        (d, h, w), pixel = form.size, form.padded
+        return d * h * w * pixel, h * w * pixel, w * pixel, pixel
+
     # --- memory ---
 
     @steady
@@ -223,8 +246,33 @@ class PhasesTile(Configured):
         return 4 if late else dtype(self.form.out_dtype).nbytes
 
     @steady
+    def bulk(self) -> bool:
+        """Whether rows of results are staged as they lie, and bulk copies store them.
+
+        Positions are whole pieces of 16 bytes there, and what eight lanes write lies in four pairs of banks at least.
+        """
+        form, size = self.form, dtype(self.form.out_dtype).nbytes
+        row = form.row_columns * size
+        if self.taps_on_n or form.epilogue.residual or not form.dense_rows or not self.target.has_cluster:
+            return False
+        if self.value["phase_rows"] > 1 or self.block_n != form.row_columns or row % 16 or row % 64 == 0:
+            return False
+        sizes = (form.outer, *form.out_size[:2])
+        steps = [step for step, count in zip(form.result[:3], sizes, strict=True) if count > 1]
+        return self.skew % 4 == 0 and not any(step * size % 16 for step in steps)
+
+    @steady
+    def skew(self) -> int:
+        """Bytes from a piece of 16 to where a tile's rows of results begin."""
+        form = self.form
+        begin = (form.first[2] * form.stride[2] - form.pad[2]) * form.cols
+        return begin * dtype(form.out_dtype).nbytes % 16
+
+    @steady
     def staged_pitch(self) -> int:
         """Elements between staged rows: what lanes write together lies in different banks."""
+        if self.bulk:
+            return self.form.row_columns
         return self.block_n + (8 if self.block_n % 16 == 0 else 0)
 
     @steady
@@ -233,7 +281,7 @@ class PhasesTile(Configured):
         if self.taps_on_n:
             d, h, w = self.window
             rows = d * (h + self.form.taps[1] - 1) * w
-        return rows * self.staged_pitch * self.staged_size
+        return rows * self.staged_pitch * self.staged_size + (16 if self.bulk else 0)
 
     def _bytes(self, resident: bool) -> int:
         filter_ = self.filter_bytes

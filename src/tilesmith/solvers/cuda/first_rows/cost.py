@@ -1,0 +1,59 @@
+"""Estimated seconds: an SM's units and what its warps wait themselves, beside memory."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import TYPE_CHECKING
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.cuda.first_rows.tile import RowsTile
+from tilesmith.solvers.cuda.first_rows.weights import RowsWeightsTile
+from tilesmith.solvers.cuda.first_rows.window import RowsWindow
+
+if TYPE_CHECKING:
+    from tilesmith.targets.fits.fit import FirstRowsFit, FirstRowsWrwFit
+
+
+def rows_seconds(t: RowsTile, fit: FirstRowsFit) -> float:
+    """Blocks that share an SM share its units; each waits by itself, and is replaced when it ends."""
+    eights, steps, parts = t.block_n // 8, t.steps, t.parts
+    units = t.tasks * parts * (eights * (fit.column + fit.product * steps) + fit.gather * steps)
+    units += (prod(t.window) + t.filter_bytes // 16) * fit.unit
+    own = fit.task_wait + parts * (fit.step_wait * steps + fit.column_wait * eights)
+    own = ceil(t.tasks / t.warps) * own + fit.wait
+
+    def turn(blocks: int) -> float:
+        return _joined(blocks * units, own, fit.norm)
+
+    each, cores = t.value["blocks_per_sm"], t.target.cores
+    whole, rest = divmod(t.blocks, cores * each)
+    cycles = whole * turn(each) + (turn(ceil(rest / cores)) if rest else 0.0)
+    return _overlapped(t, cycles, dtype(t.g.y.dtype).nbytes, fit)
+
+
+def rows_weights_seconds(t: RowsWeightsTile, fit: FirstRowsWrwFit) -> float:
+    """The same of blocks that take tiles in turn; then warps add their sums in turn, and a launch adds the blocks'."""
+    each = min(t.value["blocks_per_sm"], ceil(t.slices * t.blocks_m / t.target.cores))
+    steps, splits = prod(t.tile) // (16 * t.variants), t.warps // t.unit_warps
+    products, ragged = t.group * t.tiles_n, fit.ragged if t.ragged else 1.0
+    units = steps * t.unit_warps * (products * fit.product + (t.group * 4 + t.tiles_n * 2) * fit.shared)
+    own = ceil(steps / splits) * (fit.step_wait * (1 + t.group / 4) + fit.product_wait * products)
+    tile = _joined(each * units * ragged, own * ragged, fit.norm) + fit.wait
+    tile += each * (prod(t.window) + prod(t.tile) * t.tiles_n) * fit.unit
+    at_once = t.unit_warps // t.variants * each**0.5
+    adding = 2 * t.group * (fit.add + at_once * t.tiles_n * 4 * fit.bank)
+    cycles = ceil(t.all_tiles / t.slices) * tile + t.variants * splits * (fit.turn + adding)
+    second = t.slices * fit.part + 2 * t.partial_bytes / fit.partial_bytes
+    return _overlapped(t, cycles, dtype(t.g.y.dtype).nbytes, fit) + second
+
+
+def _joined(units: float, own: float, norm: float) -> float:
+    return float((units**norm + own**norm) ** (1 / norm))
+
+
+def _overlapped(t: RowsWindow, cycles: float, size: int, fit: FirstRowsFit | FirstRowsWrwFit) -> float:
+    """Seconds of a launch of ``cycles``, beside those of moving x and y, of ``size`` bytes each."""
+    moved = prod(t.g.x.shape) * 2 + prod(t.g.y.shape) * size
+    memory = moved / (fit.bandwidth * t.target.bytes_per_s)
+    busy = cycles / (fit.clock * t.target.clock_hz)
+    return max(memory, busy) + fit.overlap * min(memory, busy) + fit.start

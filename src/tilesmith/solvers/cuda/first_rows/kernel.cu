@@ -1,0 +1,144 @@
+// Convolution of few input channels by warpgroups. Rows of x lie in shared memory as they lie in memory: what a result
+// reads of a row is one run of elements. A product's k are words of two elements of a run; lanes read them, and the filter
+// is multiplied from shared memory. Where runs begin at odd elements, the words begin one element earlier; pixels whose
+// runs begin at even and at odd elements have products of their own (VARIANTS), with filters of their own.
+constexpr int FILTER = STEPS * BLOCK_N * 32, BIASES = ADDS ? (BLOCK_N * 4 + 127) / 128 * 128 : 0;
+constexpr int WINDOW_AT = VARIANTS * FILTER + BIASES, STAGED_AT = (WINDOW_AT + WINDOW + 127) / 128 * 128;
+constexpr int ROW = BLOCK_N * (int)sizeof(Out) + 16, PIXELS = PARTS * 16; // of a warp at a time
+constexpr int TASKS_W = TILE_W / PIXELS, TASKS = TILE_H * TASKS_W;
+static_assert(STAGED_AT + WARPS * PIXELS * ROW == SHARED_BYTES, "filters, biases, rows of x, results");
+static_assert(PARTS % VARIANTS == 0 && TILE_W % PIXELS == 0 && WARPS % 4 == 0, "whole products");
+
+// The filter as it was packed.
+TS_MMA_DEVICE void load_filter(const Run &run, u32 to, int block) {
+  const uint4 *const from = run.packed + (i64)block * (VARIANTS * FILTER / 16);
+#pragma unroll 4
+  for (int i = threadIdx.x; i < VARIANTS * FILTER / 16; i += THREADS) copy_async<16>(to + i * 16, from + i, 16);
+}
+
+TS_MMA_DEVICE Tile tile_of(const Run &run) {
+  const int n = FLAT ? blockIdx.z : blockIdx.z / run.out_d, d = FLAT ? 0 : blockIdx.z % run.out_d;
+  return {n, d, (int)blockIdx.y * TILE_H, (int)blockIdx.x / BLOCKS_N * TILE_W};
+}
+
+// From a warp's first pixel to that of a part in the window, in bytes; an even element.
+TS_MMA_CONSTANT int part_at(int part) {
+  const int first = part % VARIANTS + part / VARIANTS * 16 * VARIANTS;
+  return (SHIFT + first * STEP) / 2 * 4;
+}
+// Where the pixel of a warp is staged, and the pixel that a part's row is: pixels of a part lie together.
+TS_MMA_DEVICE int slot_of(int pixel) {
+  return (pixel / (16 * VARIANTS) * VARIANTS + pixel % VARIANTS) * 16 + pixel / VARIANTS % 16;
+}
+
+// The warp's 16 x 16 elements of a product: words of two rows of the part.
+TS_MMA_DEVICE void gather(u32 (&a)[4], const unsigned char *from, int variant, int step, int place) {
+  constexpr int BELOW = 8 * VARIANTS * STEP * 2; // from a row to the eighth below
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int four = (variant * STEPS + step) * 2 + half;
+    const unsigned char *const at = from + way_at(way_of(four), place) + start_of(four);
+    a[half * 2] = *(const u32 *)at, a[half * 2 + 1] = *(const u32 *)(at + BELOW);
+    if (masked(four)) {
+      // What belongs to no tap may be no number: it must not meet the filter's zeros.
+      const u32 keep = word_mask(four, place);
+      a[half * 2] &= keep, a[half * 2 + 1] &= keep;
+    }
+  }
+}
+
+TS_MMA_DEVICE void multiply_all(float (&sums)[PARTS][BLOCK_N / 2], u32 filters, const unsigned char *from, int place) {
+  constexpr int ROUNDS = (STEPS + 7) / 8, AT_ONCE = (STEPS + ROUNDS - 1) / ROUNDS;
+  const u64 matrix = (u64)(128 >> 4) << 32 | (u64)(BLOCK_N * 16 >> 4) << 16 | (u64)((filters & 0x3ffff) >> 4);
+  u32 a[2][AT_ONCE][4];
+#pragma unroll
+  for (int i = 0; i < PARTS; i++)
+#pragma unroll
+    for (int round = 0; round < ROUNDS; round++) {
+      u32(&mine)[AT_ONCE][4] = a[(i * ROUNDS + round) % 2];
+      asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+#pragma unroll
+      for (int s = 0; s < AT_ONCE; s++)
+        if (round * AT_ONCE + s < STEPS)
+          gather(mine[s], from + part_at(i), i % VARIANTS, round * AT_ONCE + s, place);
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+      for (int s = 0; s < AT_ONCE; s++)
+        if (round * AT_ONCE + s < STEPS)
+          product(sums[i], mine[s], matrix + (u64)((i % VARIANTS * FILTER + (round * AT_ONCE + s) * BLOCK_N * 32) >> 4),
+                  round + s != 0);
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    }
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  const Run run = TS_RUN;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, place = lane % 4;
+  const int block = blockIdx.x % BLOCKS_N, column = block * BLOCK_N;
+  const u32 start = shared_address(memory);
+  float *const biases = (float *)(memory + VARIANTS * FILTER);
+  const Tile t = tile_of(run);
+  launch_next();
+  wait_previous();
+  load_window(run, start + WINDOW_AT, t);
+  load_filter(run, start, block);
+  copy_commit();
+  for (int i = threadIdx.x; ADDS && i < BLOCK_N; i += THREADS)
+    biases[i] = column + i < K ? widened(run.bias[column + i]) : 0.0f;
+  copy_wait<0>();
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // products read the filter
+  __syncthreads();
+
+  unsigned char *const staged = memory + STAGED_AT + warp * PIXELS * ROW;
+  Out *const results = run.y + ((i64)t.n * run.y_n + (i64)t.d * run.y_d + column);
+  // A warpgroup has the tasks of four warps at a time.
+#pragma unroll 1
+  for (int four = warp / 4 * 4; four < TASKS; four += WARPS) {
+    const int mine = four + warp % 4, task = mine < TASKS ? mine : TASKS - 1;
+    const int row = task / TASKS_W, first = task % TASKS_W * PIXELS;
+    const unsigned char *const from =
+        memory + WINDOW_AT + row * (STRIDE_H * PITCH) + (first + group * VARIANTS) * (STEP * 2);
+    float sums[PARTS][BLOCK_N / 2];
+    multiply_all(sums, start, from, place);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < PARTS; i++)
+#pragma unroll
+      for (int j = 0; j < BLOCK_N / 8; j++) {
+        const int at = j * 8 + place * 2;
+        Pack<float, 2> bias = {};
+        if constexpr (ADDS) bias = *(const Pack<float, 2> *)(biases + at);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          float v[2];
+#pragma unroll
+          for (int e = 0; e < 2; e++) {
+            v[e] = sums[i][j * 4 + half * 2 + e];
+            if constexpr (ADDS) v[e] += bias.v[e];
+            if constexpr (!RELU) v[e] = activate(v[e]);
+          }
+          Pack<Out, 2> &to = *(Pack<Out, 2> *)(staged + (i * 16 + half * 8 + group) * ROW + at * (int)sizeof(Out));
+          if constexpr (RELU)
+            to = narrowed_relu(Out(), v[0], v[1]);
+          else
+            to = narrowed(Out(), v[0], v[1]);
+        }
+      }
+    __syncwarp();
+    constexpr int COLUMNS = K < BLOCK_N ? K : BLOCK_N, CHUNKS = COLUMNS / OUT_VECTOR, ALL = PIXELS * CHUNKS;
+    const int h = t.h + row, w = t.w + first;
+    Out *const to = results + (h * run.y_h + w * run.y_w);
+    const bool rows_exist = mine < TASKS && (WHOLE || h < run.out_h);
+#pragma unroll
+    for (int k = 0; k < (ALL + 31) / 32; k++) {
+      const int item = k * 32 + lane, pixel = item / CHUNKS, at = item % CHUNKS * OUT_VECTOR;
+      const bool exists = (ALL % 32 == 0 || item < ALL) && (WHOLE || w + pixel < run.out_w) &&
+                          (K % BLOCK_N == 0 || K < BLOCK_N || column + at < K);
+      const Pack<Out, OUT_VECTOR> v =
+          *(const Pack<Out, OUT_VECTOR> *)(staged + slot_of(pixel % PIXELS) * ROW + at * (int)sizeof(Out));
+      if (rows_exist && exists) *(Pack<Out, OUT_VECTOR> *)(to + (DENSE ? item * OUT_VECTOR : pixel * run.y_w + at)) = v;
+    }
+  }
+}

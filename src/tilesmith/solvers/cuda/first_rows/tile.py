@@ -1,0 +1,132 @@
+"""The numbers that a config of the forward kernel gives for a problem: products, shared memory, registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.cuda.common.dense import widest
+from tilesmith.solvers.cuda.first_rows.window import MOST_STEPS, RowsWindow, Word
+from tilesmith.solvers.solver import cached_property, steady
+
+_MOST_COLUMNS = 128  # of a block
+_MOST_PIXELS = 4096  # of a tile
+_MOST_GRID = 65535  # along the second and third axis
+
+
+@dataclass(frozen=True)
+class RowsTile(RowsWindow):
+    """``g`` computed as ``config`` says; see the axes in ``solver``."""
+
+    @property
+    def parts(self) -> int:
+        """Sixteens of pixels of a warp."""
+        return self.value["parts"]
+
+    @steady
+    def words(self) -> tuple[Word | None, ...]:
+        """Words of all variants in the order of products, eight a step; None: no word.
+
+        Those with two taps come first: of most fours all lanes' words are whole, or none.
+        """
+        known = [self.words_of(variant) for variant in range(self.variants)]
+        each = [sorted(words, key=lambda word: self.mask(word) != 0xFFFFFFFF) for words in known]
+        length = -(-max(map(len, each)) // 8) * 8
+        return tuple(word for words in each for word in (*words, *([None] * (length - len(words)))))
+
+    @steady
+    def steps(self) -> int:
+        """Products of 16 k of a variant."""
+        return len(self.words) // 8 // self.variants
+
+    @steady
+    def block_n(self) -> int:
+        """Columns of a block."""
+        return -(-self.g.k // self.blocks_n // 8) * 8 if self.blocks_n > 1 else -(-self.g.k // 8) * 8
+
+    @steady
+    def blocks_n(self) -> int:
+        return -(-self.g.k // _MOST_COLUMNS)
+
+    @steady
+    def biases(self) -> int:
+        """Bytes."""
+        return -(-self.block_n * 4 // 128) * 128 if self.g.epilogue.bias else 0
+
+    @steady
+    def filter_bytes(self) -> int:
+        """Of a block of columns."""
+        return self.variants * self.steps * self.block_n * 32
+
+    @steady
+    def shared_bytes(self) -> int:
+        window = -(-prod(self.window) * 16 // 128) * 128
+        row = self.block_n * dtype(self.g.y.dtype).nbytes + 16
+        return self.filter_bytes + self.biases + window + self.warps * self.parts * 16 * row
+
+    @steady
+    def blocks(self) -> int:
+        """Blocks of the launch, each with one tile."""
+        return prod(self.grid)
+
+    @steady
+    def grid(self) -> tuple[int, int, int]:
+        """Blocks by columns and tiles in a row, rows of tiles, planes of results."""
+        return self.blocks_n * self.tiles[1], self.tiles[0], self.g.n * self.g.output[0]
+
+    @steady
+    def tasks(self) -> int:
+        """Warps' shares of a tile."""
+        return prod(self.tile) // (16 * self.parts)
+
+    @steady
+    def packed_elements(self) -> int:
+        return self.blocks_n * self.filter_bytes // 2
+
+    @steady
+    def out_vector(self) -> int:
+        """Results that a thread stores at once."""
+        view = self.g.y
+        steps = [s for i, (s, size) in enumerate(zip(view.strides, view.shape, strict=True)) if size > 1 and i != 1]
+        return widest(min(8, 16 // dtype(view.dtype).nbytes), [view.shape[1], *steps])
+
+    @steady
+    def whole(self) -> bool:
+        """Whether every pixel of every tile exists."""
+        return not (self.g.output[1] % self.tile[0] or self.g.output[2] % self.tile[1])
+
+    @steady
+    def dense(self) -> bool:
+        """Whether a block's results of neighbouring pixels follow each other."""
+        return self.blocks_n == 1 and self.g.y.strides[4] == self.g.k and self.g.output[2] > 1
+
+    @steady
+    def registers(self) -> int:
+        """An estimate of a thread's."""
+        rounds = -(-self.steps // 8)
+        return self.parts * self.block_n // 2 + 8 * -(-self.steps // rounds) + 44
+
+    @cached_property
+    def most_registers(self) -> int:
+        """Registers that a thread may have."""
+        return min(self.target.registers_per_sm // (32 * self.warps * self.value["blocks_per_sm"]), 255) // 8 * 8
+
+    @cached_property
+    def fits(self) -> bool:
+        """Whether the config may be chosen."""
+        t, v, (h, w) = self.target, self.value, self.tile
+        pixels = 16 * self.parts
+        if self.parts % self.variants or w % pixels or prod(self.tile) > _MOST_PIXELS or self.steps > MOST_STEPS:
+            return False
+        if max(self.grid[1:]) > _MOST_GRID:
+            return False
+        if h > self.g.output[1] or w >= self.g.output[2] + pixels or self.warps > -(-self.tasks // 4) * 4:
+            return False
+        each = v["blocks_per_sm"]
+        if each > -(-self.blocks // t.cores):
+            return False
+        shared = (self.shared_bytes + 1024) * each <= t.shared_bytes_per_sm
+        if not shared or self.shared_bytes > t.shared_bytes_per_block or 32 * self.warps * each > t.threads_per_sm:
+            return False
+        return self.registers <= self.most_registers
