@@ -324,7 +324,10 @@ TS_DEVICE void ts_shared_store4(ts_u32 to, const float *v) { memcpy(emulated_sha
 TS_DEVICE void ts_shared_load4(ts_u32 from, float (&v)[4]) { memcpy(v, emulated_shared + from, 16); }
 TS_DEVICE void ts_shared_store2(ts_u32 to, int a, int b) { ts_shared_store(to, a), ts_shared_store(to + 4, b); }
 TS_DEVICE void ts_shared_store2(ts_u32 to, float a, float b) { ts_shared_store(to, a), ts_shared_store(to + 4, b); }
-template <typename T> TS_DEVICE void ts_load_pair(const T *from, float &low, float &high) { low = ts_float(from[0]), high = ts_float(from[1]); }
+template <typename T> TS_DEVICE void ts_load_pair(const T *from, float &low, float &high) {
+  if ((unsigned long)from % (2 * sizeof(T))) abort();
+  low = ts_float(from[0]), high = ts_float(from[1]);
+}
 template <typename T> TS_DEVICE void ts_store_pair(T *to, float low, float high) { ts_narrow(to, low), ts_narrow(to + 1, high); }
 template <typename T> TS_DEVICE float ts_fresh(const T *from) { return ts_float(*from); }
 template <typename T> TS_DEVICE ts_u32 ts_bytes(T, float low, float high) {
