@@ -131,7 +131,7 @@ class Loops:
 
 
 def _program() -> Callable[..., Callable[[], Any]]:
-    """What begins to compile a unit: ``Loops`` calls it."""
+    """The function that begins to compile a unit, for ``Loops``; AttributeError where Inductor has another form."""
     from torch._inductor import codecache
 
     base: Any = codecache.CppPythonBindingsCodeCache

@@ -267,7 +267,7 @@ def _write_conv(write: Writer, chain: Chain, options: dict[str, Any]) -> Node:
 
 
 def _folded_once(write: Writer, chain: Chain, w: Node, b: Node | None) -> tuple[Node, Node]:
-    """The same where all of it are constants."""
+    """Filter and bias with the batch norm inside, where all of them are constants: one node each."""
     assert chain.norm is not None
     _, gamma, beta, mean, variance, _, eps = args_of(chain.norm)
     wide, axis = torch.promote_types(value(w).dtype, torch.float32), 1 if args_of(chain.head)[6] else 0

@@ -30,8 +30,8 @@ class Unit:
     channels: int
 
 
-def refused(g: ConvGeometry) -> Rejected | None:
-    """Why the kernel does not compute ``g``, if it does not."""
+def types_refused(g: ConvGeometry) -> Rejected | None:
+    """Why kernels of few channels do not take the types or the channels of ``g``, if they do not."""
     other, result = (g.y, g.w) if g.direction == "wrw" else (g.w, g.y)
     if g.x.dtype != other.dtype or g.x.dtype not in HALVES:
         return Rejected(reasons.DTYPE, f"{g.x.dtype} x {other.dtype}")
@@ -39,14 +39,24 @@ def refused(g: ConvGeometry) -> Rejected | None:
         return Rejected(reasons.DTYPE, f"{result.dtype}, accumulated in {g.acc_dtype}")
     if g.c > MAX_CHANNELS:
         return Rejected(reasons.CHANNELS, f"{g.c} channels of x, at most {MAX_CHANNELS}")
+    return None
+
+
+def size_refused(g: ConvGeometry) -> Rejected | None:
+    """Why an index of 32 bits does not reach every element of ``g``, if it does not."""
+    spans = (span_bytes(view.dtype, view.shape, view.strides) // 2 for view in (g.x, g.w, g.y))
+    return Rejected(reasons.SIZE) if max(spans) > MAX_INDEX else None
+
+
+def refused(g: ConvGeometry) -> Rejected | None:
+    """Why the kernel does not compute ``g``, if it does not."""
+    if found := types_refused(g):
+        return found
     if not g.y.channels_last:
         return Rejected(reasons.LAYOUT, "y is not channels-last")
     if max(g.filter) > 255 or prod(g.filter) * -(-g.c // _UNIT) > 4 * _UNIT * MAX_STEPS:
         return Rejected(reasons.FILTER, f"filter {g.filter}")
-    spans = (span_bytes(view.dtype, view.shape, view.strides) // 2 for view in (g.x, g.w, g.y))
-    if max(spans) > MAX_INDEX:
-        return Rejected(reasons.SIZE)
-    return None
+    return size_refused(g)
 
 
 @dataclass(frozen=True)

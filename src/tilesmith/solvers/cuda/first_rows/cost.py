@@ -32,7 +32,7 @@ def rows_seconds(t: RowsTile, fit: FirstRowsFit) -> float:
 
 
 def rows_weights_seconds(t: RowsWeightsTile, fit: FirstRowsWrwFit) -> float:
-    """The same of blocks that take tiles in turn; then warps add their sums in turn, and a launch adds the blocks'."""
+    """A block has several tiles; then its warps add their sums one after another, and a launch adds the blocks'."""
     each = min(t.value["blocks_per_sm"], ceil(t.slices * t.blocks_m / t.target.cores))
     steps, splits = prod(t.tile) // (16 * t.variants), t.warps // t.unit_warps
     products, ragged = t.group * t.tiles_n, fit.ragged if t.ragged else 1.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilesmith.plan.slots import span_bytes
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
-from tilesmith.solvers.cuda.first.window import MAX_CHANNELS
+from tilesmith.solvers.cuda.common.dense import widest
+from tilesmith.solvers.cuda.first.window import size_refused, types_refused
 from tilesmith.solvers.solver import Config, Configured, Rejected, steady
 from tilesmith.targets.target import CudaTarget
 
@@ -29,13 +28,8 @@ class Word:
 
 def refused(g: ConvGeometry) -> Rejected | None:
     """Why the kernel does not compute ``g``, if it does not."""
-    other, result = (g.y, g.w) if g.direction == "wrw" else (g.w, g.y)
-    if g.x.dtype != other.dtype or g.x.dtype not in HALVES:
-        return Rejected(reasons.DTYPE, f"{g.x.dtype} x {other.dtype}")
-    if result.dtype not in (g.x.dtype, "fp32") or g.acc_dtype != "fp32":
-        return Rejected(reasons.DTYPE, f"{result.dtype}, accumulated in {g.acc_dtype}")
-    if g.c > MAX_CHANNELS:
-        return Rejected(reasons.CHANNELS, f"{g.c} channels of x, at most {MAX_CHANNELS}")
+    if found := types_refused(g):
+        return found
     if not (g.y.channels_last and g.x.channels_last) or (g.input[2] > 1 and g.x.strides[4] != g.c):
         return Rejected(reasons.LAYOUT, "x has gaps between pixels, or y is not channels-last")
     if g.dilation[2] > 1 and g.filter[2] > 1:
@@ -44,8 +38,7 @@ def refused(g: ConvGeometry) -> Rejected | None:
         return Rejected(reasons.FILTER, f"filter {g.filter}")
     if prod(g.filter[:2]) * (g.filter[2] * g.c // 2) > 8 * MOST_STEPS:
         return Rejected(reasons.FILTER, f"filter {g.filter}")
-    spans = (span_bytes(view.dtype, view.shape, view.strides) // 2 for view in (g.x, g.w, g.y))
-    return Rejected(reasons.SIZE) if max(spans) > MAX_INDEX else None
+    return size_refused(g)
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,8 @@ class Sm90Tile(WarpgroupTile):
         chunks = self.value["products_m"] * -(-self.block_n // self.chunk)
         if self.form.out_nbytes < 4:
             return chunks
-        # NOTE: four for each of 12 warps left the ring too few stages (TF32 3x3, 256 channels: 53.3 us, and 49.9).
+        # NOTE: four for each of 12 warps leave the ring fewer stages: TF32 3x3 with 256 channels took 53.3 us, and 49.9
+        # where each result read its residual. Two have not been timed.
         return min(chunks, 4 if self.warpgroups < 3 else 2)
 
     @cached_property
@@ -239,7 +240,7 @@ class Sm90Tile(WarpgroupTile):
         if few or form.kind == "wrw" or self.parts > 1 or not (causes or repaired):
             return 1
         # Whole rows of a tile, or whole chunks of them. Repairing takes 2 kB.
-        counts = (4, 2, 3) if (form.halo or causes == 2) and causes and columns >= 256 else (2, 3, 4)
+        counts = (4, 2, 3) if columns >= 256 and causes + form.halo > 1 else (2, 3, 4)
         return next((count for count in counts if count % rows == 0 and self._has_parts(count // rows)), 1)
 
     def _has_parts(self, count: int) -> bool:
