@@ -1,7 +1,8 @@
-"""First results of whole models on this processor: torch.compile and the backend ``tilesmith``, in turn, caches cold.
+"""First results of whole models: torch.compile and the backend ``tilesmith``, in turn, caches cold.
 
     python benchmarks/models/first.py                             # six models, fp32, batch 1, with and without freezing
     python benchmarks/models/first.py --models resnet50 --dtypes bf16 --rounds 3 --header here
+    python benchmarks/models/first.py --device cuda               # bf16, batch 64, nothing frozen
 
 Seconds from ``torch.compile`` to the first result by the wall clock, and processor seconds of the process with all that
 it has started: on a busy machine these say more. Every figure is the smallest of its rounds; each is taken in a fresh
@@ -89,26 +90,30 @@ def shown(cell: Cell, setting: str, found: dict) -> tuple[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="+", choices=list(MODELS["cpu"]), default=list(PUBLISHED), metavar="MODEL")
-    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=["fp32"])
-    parser.add_argument("--batches", nargs="+", type=int, default=[1])
-    parser.add_argument("--settings", nargs="+", choices=list(PAIRS), default=list(PAIRS))
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), help="default: fp32; bf16 on a GPU")
+    parser.add_argument("--batches", nargs="+", type=int, help="default: 1; 64 on a GPU")
+    parser.add_argument("--settings", nargs="+", choices=list(PAIRS), help="default: both; plain on a GPU")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--header", choices=["none", "here"], default="none", help="PyTorch's precompiled header")
     parser.add_argument("--json", type=Path, help="file of results")
     asked = parser.parse_args()
+    on_gpu = asked.device == "cuda"
+    dtypes, batches = asked.dtypes or ["bf16" if on_gpu else "fp32"], asked.batches or [64 if on_gpu else 1]
+    settings = asked.settings or (["plain"] if on_gpu else list(PAIRS))
     print(f"{'':48} {'PyTorch':>7} {'ours':>7} {'ratio':>6} {'processor':>9} {'ours':>7} {'ratio':>6}")
-    for setting in asked.settings:  # after this all modules are compiled to bytecode, as in an installation
-        measured(Cell("tiny", "inference", "fp32", 1, "cpu", asked.threads), [setting], 1, asked.header)
+    for setting in settings:  # after this all modules are compiled to bytecode, as in an installation
+        measured(Cell("tiny", "inference", dtypes[0], 1, asked.device, asked.threads), [setting], 1, asked.header)
     ratios: dict[str, list[float]] = {}
     rows = []
-    for dtype in asked.dtypes:
-        for batch in asked.batches:
+    for dtype in dtypes:
+        for batch in batches:
             for name in asked.models:
-                cell = Cell(name, "inference", dtype, batch, "cpu", asked.threads)
-                found = measured(cell, asked.settings, asked.rounds, asked.header)
+                cell = Cell(name, "inference", dtype, batch, asked.device, asked.threads)
+                found = measured(cell, settings, asked.rounds, asked.header)
                 rows.append({**cell.key, "rounds": found, "load": os.getloadavg()[0]})
-                for setting in asked.settings:
+                for setting in settings:
                     line, ratio = shown(cell, setting, found)
                     ratios.setdefault(setting, []).append(ratio)
                     print(line, flush=True)

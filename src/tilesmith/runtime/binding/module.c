@@ -10,7 +10,6 @@
 #endif
 
 #define HUGE_PAGE ((size_t)2 << 20)
-#define TS_MOST_SLOTS 9
 #define POISON 0xFF /* in every floating-point format all ones are a NaN */
 
 PyTypeObject *loaded_plan_type;
@@ -116,16 +115,22 @@ static PyObject *loaded_poison(loaded_plan *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-static int read_slots(loaded_plan *self, PyObject *addresses, void **slots) {
-  if (PyTuple_Size(addresses) != (Py_ssize_t)self->sizes.slots || self->sizes.slots > TS_MOST_SLOTS) {
+/* The addresses, one a slot: to be freed by PyMem_Free. A plan that no signature describes may have any number. */
+static void **read_slots(loaded_plan *self, PyObject *addresses) {
+  if (PyTuple_Size(addresses) != (Py_ssize_t)self->sizes.slots) {
     PyErr_Format(PyExc_ValueError, "the plan has %u slots", self->sizes.slots);
-    return -1;
+    return NULL;
   }
+  void **slots = PyMem_Calloc(self->sizes.slots + 1, sizeof *slots);
+  if (slots == NULL) return (void **)PyErr_NoMemory();
   for (uint32_t i = 0; i < self->sizes.slots; i++) {
     slots[i] = PyLong_AsVoidPtr(PyTuple_GetItem(addresses, i));
-    if (PyErr_Occurred()) return -1;
+    if (PyErr_Occurred()) {
+      PyMem_Free(slots);
+      return NULL;
+    }
   }
-  return 0;
+  return slots;
 }
 
 /* prepare_on(device, stream, filter, packed, workspace), run_on(device, stream, slots, packed, workspace): addresses.
@@ -134,10 +139,10 @@ static PyObject *loaded_on(loaded_plan *self, PyObject *arguments, int preparing
   int device;
   unsigned long long stream, packed, workspace;
   PyObject *addresses;
-  void *slots[TS_MOST_SLOTS] = {NULL};
-  if (!PyArg_ParseTuple(arguments, "iKO!KK", &device, &stream, &PyTuple_Type, &addresses, &packed, &workspace) ||
-      read_slots(self, addresses, slots) < 0)
+  if (!PyArg_ParseTuple(arguments, "iKO!KK", &device, &stream, &PyTuple_Type, &addresses, &packed, &workspace))
     return NULL;
+  void **slots = read_slots(self, addresses);
+  if (slots == NULL) return NULL;
   ts_error error = {""};
   ts_status status;
   PyThreadState *thread = PyEval_SaveThread();
@@ -147,6 +152,7 @@ static PyObject *loaded_on(loaded_plan *self, PyObject *arguments, int preparing
   else
     status = ts_plan_run_on(self->plan, device, queue, slots, pack, work, &error);
   PyEval_RestoreThread(thread);
+  PyMem_Free(slots);
   if (launch_failed(status, &error)) return NULL;
   Py_RETURN_NONE;
 }
@@ -176,12 +182,12 @@ static PyObject *loaded_run_at(loaded_plan *self, PyObject *arguments) {
   int preparing, fill;
   unsigned int pieces;
   unsigned long long packed, workspace;
-  void *slots[TS_MOST_SLOTS] = {NULL};
   PyObject *addresses;
   if (!PyArg_ParseTuple(arguments, "pO!KKIi", &preparing, &PyTuple_Type, &addresses, &packed, &workspace, &pieces,
-                        &fill) ||
-      read_slots(self, addresses, slots) < 0)
+                        &fill))
     return NULL;
+  void **slots = read_slots(self, addresses);
+  if (slots == NULL) return NULL;
   ts_status status;
   PyThreadState *thread = PyEval_SaveThread();
   void *pack = (void *)(uintptr_t)packed, *work = (void *)(uintptr_t)workspace;
@@ -192,6 +198,7 @@ static PyObject *loaded_run_at(loaded_plan *self, PyObject *arguments) {
   else
     status = ts_plan_run(self->plan, slots, pack, work);
   PyEval_RestoreThread(thread);
+  PyMem_Free(slots);
   if (launch_failed(status, NULL)) return NULL;
   Py_RETURN_NONE;
 }

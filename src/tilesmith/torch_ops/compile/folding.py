@@ -1,13 +1,17 @@
-"""Batch norm as a part of filter and bias, where these are constants: one node of the graph for each.
+"""Batch norm as a part of filter and bias: one node of the graph for each where these are constants, or one for all.
 
 Inductor computes what depends on constants alone while it freezes. Each node costs it a fake tensor several times, and
-a batch norm written out is nine.
+a batch norm written out is nine. On a GPU parameters that are no constants are folded at each call, all in one launch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
+from tilesmith.runtime.device_tensors import ALIGNMENT
+from tilesmith.torch_ops.compile.norm_kernel import norms_kernel, norms_of
 from tilesmith.torch_ops.library import add_plain
 
 
@@ -36,6 +40,64 @@ def folded_bias(
     return (bias if beta is None else bias + beta.to(wide)).to(dtype)
 
 
+def folded_norms(
+    filters: Sequence[torch.Tensor], biases: Sequence[torch.Tensor], means: Sequence[torch.Tensor],
+    variances: Sequence[torch.Tensor], gammas: Sequence[torch.Tensor], betas: Sequence[torch.Tensor],
+    eps: Sequence[float], axes: Sequence[int], dtype: torch.dtype,
+) -> list[torch.Tensor]:  # fmt: skip
+    """``folded_filter`` of each layer, then ``folded_bias`` of each, all of type ``dtype``.
+
+    Without biases, or gammas and betas, these are empty lists.
+    """
+    place = filters[0].device
+    vectors = [each for each in (biases, means, variances, gammas, betas) if each]
+    norms = None
+    if place.type == "cuda":
+        norms = norms_of(filters, biases, means, variances, gammas, betas, eps, axes, dtype)
+    kernel = None if norms is None else norms_kernel(norms, f"cuda:{place.index}")
+    made = _empty(filters, means, dtype)
+    slots = [each.data_ptr() for row in zip(filters, *vectors, made[: len(filters)], made[len(filters) :], strict=True)
+             for each in row]  # fmt: skip
+    if kernel is None or any(address % ALIGNMENT for address in slots) or not _dense(vectors):
+        return _one_by_one(filters, biases, means, variances, gammas, betas, eps, axes, dtype)
+    kernel.run_on(place.index, torch.cuda.current_stream(place).cuda_stream, slots, 0, 0)
+    return made
+
+
+def _one_by_one(
+    filters: Sequence[torch.Tensor], biases: Sequence[torch.Tensor], means: Sequence[torch.Tensor],
+    variances: Sequence[torch.Tensor], gammas: Sequence[torch.Tensor], betas: Sequence[torch.Tensor],
+    eps: Sequence[float], axes: Sequence[int], dtype: torch.dtype,
+) -> list[torch.Tensor]:  # fmt: skip
+    wide = torch.promote_types(dtype, torch.float32)
+    found = []
+    for i, w in enumerate(filters):
+        gamma = gammas[i] if gammas else None
+        found.append(folded_filter(w.to(wide), variances[i], gamma, eps[i], axes[i]).to(dtype))
+    for i, mean in enumerate(means):
+        bias, gamma, beta = (each[i] if each else None for each in (biases, gammas, betas))
+        found.append(folded_bias(bias, mean, variances[i], gamma, beta, eps[i], wide, dtype))
+    return found
+
+
+def _dense(vectors: Sequence[Sequence[torch.Tensor]]) -> bool:
+    return all(each.is_contiguous() for row in vectors for each in row)
+
+
+def _empty(filters: Sequence[torch.Tensor], means: Sequence[torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
+    return [torch.empty_like(w, dtype=dtype) for w in filters] + [
+        mean.new_empty(mean.shape, dtype=dtype) for mean in means
+    ]
+
+
+def _fake_norms(
+    filters: Sequence[torch.Tensor], biases: object, means: Sequence[torch.Tensor], *others: object
+) -> list[torch.Tensor]:
+    dtype = others[-1]
+    assert isinstance(dtype, torch.dtype)
+    return _empty(filters, means, dtype)
+
+
 def _fake_filter(w: torch.Tensor, *others: object) -> torch.Tensor:
     return torch.empty_like(w)
 
@@ -55,4 +117,10 @@ add_plain(
     "(Tensor? b, Tensor mean, Tensor variance, Tensor? gamma, Tensor? beta, float eps, ScalarType wide, "
     "ScalarType dtype) -> Tensor",
     folded_bias, _fake_bias,
+)  # fmt: skip
+add_plain(
+    "folded_norms",
+    "(Tensor[] filters, Tensor[] biases, Tensor[] means, Tensor[] variances, Tensor[] gammas, Tensor[] betas, "
+    "float[] eps, int[] axes, ScalarType dtype) -> Tensor[]",
+    folded_norms, _fake_norms,
 )  # fmt: skip

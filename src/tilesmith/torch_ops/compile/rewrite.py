@@ -15,11 +15,12 @@ from torch.fx import Graph, Node
 
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import Signature
-from tilesmith.torch_ops.compile import folding  # noqa: F401  (its operators)
+from tilesmith.torch_ops.compile.builder import begin as begin_work
 from tilesmith.torch_ops.compile.chains import CONVOLUTION, PRODUCTS, Chain, find_chain
 from tilesmith.torch_ops.compile.decide import Decider, Decision
 from tilesmith.torch_ops.compile.layouts import Layouts
 from tilesmith.torch_ops.compile.nodes import Writer, args_of, aten, fake_mode_of, is_noted, is_static, value
+from tilesmith.torch_ops.compile.norms import fold_together, joins
 from tilesmith.torch_ops.compile.report import Line
 from tilesmith.torch_ops.describe import conv_problem, gemm_problem
 from tilesmith.torch_ops.results import conv_strides
@@ -27,7 +28,9 @@ from tilesmith.torch_ops.undispatched import allow_in_place
 
 BACKWARD = aten.convolution_backward.default
 _MODES = ("bwd", "wrw")
-_FOLD_RATIO = 4  # of the result's bytes to the filter's, from which batch norm is folded although it costs each call
+# Batch norm is folded although it costs each call: where the result has so many times the filter's elements, or, with
+# all layers in one launch, at most so many fewer. To read and write these takes 2 us at 3 TB/s, as a kernel does alone.
+_FOLD_RATIO, _FOLD_FEWER = 4, 1_500_000
 
 
 class Rewriter:
@@ -57,6 +60,8 @@ class Rewriter:
                 self._forward(node)
             elif node.target is BACKWARD:
                 self._backward(node)
+        if not self.frozen:
+            fold_together(self.graph, self.mode, begin_work)
         self._settle()
         self.layouts.restore_results()
 
@@ -77,9 +82,9 @@ class Rewriter:
     def _forward(self, head: Node) -> None:
         is_conv = head.target is CONVOLUTION
         chain = find_chain(head)
-        if chain.norm is not None and not (self.frozen or _folding_pays(chain)):
-            chain = find_chain(head, 0)
         lasting = self.layouts.lasting(*args_of(head)[:2]) if is_conv else None
+        if chain.norm is not None and not (self.frozen or _folding_pays(chain, lasting is None)):
+            chain = find_chain(head, 0)
         decision = self._decision(chain, lasting)
         while not decision.ours and chain.taken:  # the kernel may have no epilogue of this kind
             chain = find_chain(head, chain.taken - 1)
@@ -191,10 +196,14 @@ def _has_bias(chain: Chain) -> bool:
     return chain.bias is not None or _is_bias(chain.head)
 
 
-def _folding_pays(chain: Chain) -> bool:
+def _folding_pays(chain: Chain, as_it_lies: bool) -> bool:
     """Folding reads and writes the filter at each call, and saves reading and writing the result."""
-    filter_, result = value(args_of(chain.head)[1]), value(chain.head)
-    return bool(is_static(chain.head) and result.numel() >= _FOLD_RATIO * filter_.numel())
+    if not is_static(chain.head):
+        return False
+    filter_, result = value(args_of(chain.head)[1]).numel(), value(chain.head).numel()
+    if as_it_lies and joins(chain):
+        return bool(filter_ - result <= _FOLD_FEWER)
+    return bool(result >= _FOLD_RATIO * filter_)
 
 
 def _epilogue(chain: Chain) -> Epilogue:
@@ -258,7 +267,7 @@ def _options(chain: Chain, frozen: bool, mode: str) -> dict[str, Any]:
 def _write_conv(write: Writer, chain: Chain, options: dict[str, Any]) -> Node:
     x, w, b, *shape = args_of(chain.head)
     if chain.norm is not None:
-        w, b = (_folded_once if options.get("frozen") else _folded)(write, chain, w, b)
+        w, b = (_folded_once if options.get("frozen") or joins(chain) else _folded)(write, chain, w, b)
     dtype = value(chain.head).dtype
     if b is not None and value(b).dtype != dtype:
         b = write.cast(b, dtype)
@@ -267,7 +276,7 @@ def _write_conv(write: Writer, chain: Chain, options: dict[str, Any]) -> Node:
 
 
 def _folded_once(write: Writer, chain: Chain, w: Node, b: Node | None) -> tuple[Node, Node]:
-    """Filter and bias with the batch norm inside, where all of them are constants: one node each."""
+    """Filter and bias with the batch norm inside, where all of them are constants or inputs: one node each."""
     assert chain.norm is not None
     _, gamma, beta, mean, variance, _, eps = args_of(chain.norm)
     wide, axis = torch.promote_types(value(w).dtype, torch.float32), 1 if args_of(chain.head)[6] else 0

@@ -1,0 +1,104 @@
+"""The kernel that folds batch norms: numbers through the emulator, its text for every arch, and where there is none."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+from cuda_chain import H200, ptx
+
+from tilesmith.plan.records import Plan
+from tilesmith.problems.dtypes import dtype as dtype_of
+from tilesmith.runtime.device import DeviceMemory, device
+from tilesmith.runtime.executable import Executable
+from tilesmith.targets.cuda import CUDA_TARGETS
+from tilesmith.toolchain.build import build_unit
+from tilesmith.torch_ops.compile.norm_kernel import Layer, Norms, norms_plan
+
+BOUND = {"fp32": 1e-6, "fp16": 1e-3, "bf16": 8e-3}
+LAYERS = (
+    Layer(64 * 147, 64, 147, 1e-5),  # rows of 147: a vector may be of two channels
+    Layer(24 * 40, 24, 40, 1e-3),
+    Layer(7 * 5, 7, 5, 0.25),  # shorter than a block, with a tail
+    Layer(3 * 10 * 4, 10, 4, 1e-5),  # of a transposed filter: channels begin anew
+    Layer(9 * 11, 11, 1, 1e-5),
+    Layer(5, 1, 5, 1e-5),
+    Layer(300 * 100, 300, 100, 1e-5),  # more channels than threads, more elements than a block
+)
+
+
+def made_for(norms, emulator):
+    sources, launches, slots = norms_plan(norms, H200)
+    paths = {}
+    for source in sources:
+        emulator.emulate(source)
+        path = ptx(source, H200.nvrtc_arch)
+        paths[hashlib.sha256(path.read_bytes()).hexdigest()] = path
+    plan = Plan("norms", H200.name, "test", "", slots, tuple(paths), (), tuple(launches), 0, 0, 0, 0, 1, 256,
+                family="cuda")  # fmt: skip
+    return Executable(plan, list(paths.values())), slots
+
+
+def run(norms, emulator):
+    """The values of the slots before the run, in float64, and the results behind it."""
+    made, slots = made_for(norms, emulator)
+    rng, given, memory = np.random.default_rng(3), [], []
+    for slot in slots:
+        values = rng.standard_normal(slot.shape).astype(dtype_of(slot.dtype).numpy())
+        if slot.name.startswith("variance"):
+            values = (abs(values.astype(np.float64)) + 0.5).astype(values.dtype)
+        memory.append(DeviceMemory(device(0), slot.nbytes))
+        memory[-1].fill(0xFF)
+        if not slot.is_output:
+            memory[-1].write(values.view(np.uint8))
+        given.append(values.astype(np.float64))
+    made.run_on(0, 0, [each.address for each in memory], 0, 0)
+    device(0).synchronize()
+    found = []
+    for slot, place in zip(slots, memory, strict=True):
+        values = np.empty(slot.nbytes, np.uint8)
+        place.read(values)
+        found.append(values.view(dtype_of(slot.dtype).numpy()).astype(np.float64))
+    names = [slot.name for slot in slots]
+    return dict(zip(names, given, strict=True)), dict(zip(names, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("filter_", "norm", "bias", "result", "affine"),
+    [
+        ("bf16", "bf16", "", "bf16", True),
+        ("fp16", "fp32", "fp16", "fp16", True),
+        ("fp32", "fp32", "fp32", "bf16", True),
+        ("fp32", "fp32", "", "fp32", False),
+    ],
+)
+def test_numbers(emulating, filter_, norm, bias, result, affine):
+    norms = Norms(LAYERS, filter_, norm, bias, result, affine)
+    given, found = run(norms, emulating)
+    for i, layer in enumerate(LAYERS):
+        scale = (given[f"variance_{i}"] + layer.eps) ** -0.5 * (given[f"gamma_{i}"] if affine else 1.0)
+        channel = np.arange(layer.elements) // layer.each % layer.channels
+        want = given[f"filter_{i}"] * scale[channel]
+        assert abs(found[f"filter_out_{i}"] - want).max() <= BOUND[result] * abs(want).max()
+        want = ((given[f"bias_{i}"] if bias else 0.0) - given[f"mean_{i}"]) * scale
+        want = want + given[f"beta_{i}"] if affine else want
+        assert abs(found[f"bias_out_{i}"] - want).max() <= BOUND[result] * abs(want).max() + 1e-6
+
+
+def test_more_layers_than_a_launch_takes(emulating):
+    norms = Norms(tuple(Layer(8 * (i + 1), 8, i + 1, 1e-5) for i in range(61)), "bf16", "bf16", "", "bf16", True)
+    given, found = run(norms, emulating)
+    for i in (0, 29, 30, 59, 60):
+        scale = (given[f"variance_{i}"] + 1e-5) ** -0.5 * given[f"gamma_{i}"]
+        want = given[f"filter_{i}"] * np.repeat(scale, i + 1)
+        assert abs(found[f"filter_out_{i}"] - want).max() <= BOUND["bf16"] * abs(want).max()
+
+
+@pytest.mark.parametrize("arch", sorted(CUDA_TARGETS))
+def test_it_compiles_without_spills(arch, tmp_path):
+    norms = Norms(LAYERS, "bf16", "fp32", "bf16", "bf16", True)
+    (source,), _, _ = norms_plan(norms, CUDA_TARGETS[arch])
+    (taken,) = build_unit([source], CUDA_TARGETS[arch], tmp_path / "norms.cubin")
+    assert taken.stack_bytes == taken.spill_store_bytes == 0
+    assert not taken.warnings
