@@ -53,8 +53,10 @@ def _kind(filter_: Node, bias: Node) -> Any:
     """Layers of one kind have one operator; None for what is computed from other nodes."""
     w, variance, gamma, _, _ = args_of(filter_)
     b, mean, _, _, beta, *_ = args_of(bias)
-    sources = [None if each is None else _source(each) for each in (w, b, mean, variance, gamma, beta)]
-    if sources[0] is None or (b is not None and sources[1] is None) or value(filter_).dtype != value(bias).dtype:
+    given = (w, b, mean, variance, gamma, beta)
+    sources = [None if each is None else _source(each) for each in given]
+    computed = any(each is not None and source is None for each, source in zip(given, sources, strict=True))
+    if computed or value(filter_).dtype != value(bias).dtype:
         return None
     types = [None if each is None else value(each).dtype for each in sources]
     return (*types, value(filter_).dtype)
@@ -66,9 +68,9 @@ def _join(
     lists: list[list[Any]] = [[] for _ in range(6)]
     eps, axes = [], []
     for filter_, bias in pairs:
-        w, variance, gamma, epsilon, axis = args_of(filter_)
-        b, mean, _, _, beta, *_ = args_of(bias)
-        for found, each in zip(lists, (w, b, mean, variance, gamma, beta), strict=True):
+        filter_in, scale, gain, epsilon, axis = args_of(filter_)
+        bias_in, shift, _, _, offset, *_ = args_of(bias)
+        for found, each in zip(lists, (filter_in, bias_in, shift, scale, gain, offset), strict=True):
             if each is not None:
                 found.append(_source(each))
         eps.append(epsilon)
@@ -84,7 +86,8 @@ def _join(
     for old, new in zip(olds, news, strict=True):  # the first of them may be where the new ones stand
         old.replace_all_uses_with(new)
         graph.erase_node(old)
-    norms = norms_of(*([value(each) for each in nodes] for nodes in lists), eps, axes, dtype)
+    w, b, mean, variance, gamma, beta = ([value(each) for each in nodes] for nodes in lists)
+    norms = norms_of(w, b, mean, variance, gamma, beta, eps, axes, dtype)
     device = str(value(filters[0]).device)
     if norms is not None:
         begin(lambda: norms_kernel(norms, device))
