@@ -113,6 +113,48 @@ def check_streams_and_graphs():
     report("first call inside a graph", torch.equal(first, fresh(half, filter_)))
 
 
+def worst_error(found, *operands):
+    """Of filters and biases with their batch norms inside, beside the largest value of each."""
+    worst, count = 0.0, len(operands[0])
+    for i, (w, mean, variance, gamma, beta) in enumerate(zip(*operands, strict=True)):
+        scale = gamma.double() * (variance.double() + 1e-5).rsqrt()
+        whole = w.double() * scale[:, None, None, None], beta.double() - mean.double() * scale
+        for mine, want in zip((found[i], found[i + count]), whole, strict=True):
+            worst = max(worst, ((mine.double() - want).abs().max() / want.abs().max()).item())
+    return worst
+
+
+def check_folded_norms():
+    """Batch norms of many layers in a launch: against float64, and in a graph whose parameters change."""
+    import torch
+
+    from tilesmith.torch_ops.compile import folding  # noqa: F401  (the operator)
+
+    shapes = [(8 * (i % 7 + 1), i % 5 + 1, *[(1, 1), (3, 3), (7, 7)][i % 3]) for i in range(61)] + [(2048, 512, 1, 1)]
+    for dtype, norm in ((torch.bfloat16, torch.bfloat16), (torch.float16, torch.float32)):
+        filters = [torch.randn(shape, device="cuda").to(dtype) for shape in shapes]
+        filters = [w.to(memory_format=torch.channels_last) if i % 2 else w for i, w in enumerate(filters)]
+        means, variances, gammas, betas = (
+            [torch.randn(shape[0], device="cuda").to(norm) for shape in shapes] for _ in range(4)
+        )
+        for each in variances:
+            each.abs_().add_(0.5)
+        operands = filters, means, variances, gammas, betas
+        more = [], means, variances, gammas, betas, [1e-5] * len(shapes), [0] * len(shapes), dtype
+
+        torch.ops.tilesmith.folded_norms(filters, *more)  # compiles
+        eager = worst_error(torch.ops.tilesmith.folded_norms(filters, *more), *operands)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = torch.ops.tilesmith.folded_norms(filters, *more)
+        variances[3].add_(2.0)
+        filters[5].mul_(-3.0)
+        graph.replay()
+        torch.cuda.synchronize()
+        replayed = worst_error(captured, *operands)
+        report(f"folded norms of {dtype}", max(eager, replayed) < 8e-3, eager=eager, replayed=replayed)
+
+
 def check_chains():
     """Each call reads what the call ahead of it wrote, and writes what that one read: it may begin before that ends."""
     import torch
