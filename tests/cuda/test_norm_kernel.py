@@ -30,14 +30,13 @@ LAYERS = (
 
 def made_for(norms, emulator):
     sources, launches, slots = norms_plan(norms, H200)
-    paths = {}
+    paths = []
     for source in sources:
         emulator.emulate(source)
-        path = ptx(source, H200.nvrtc_arch)
-        paths[hashlib.sha256(path.read_bytes()).hexdigest()] = path
-    plan = Plan("norms", H200.name, "test", "", slots, tuple(paths), (), tuple(launches), 0, 0, 0, 0, 1, 256,
-                family="cuda")  # fmt: skip
-    return Executable(plan, list(paths.values())), slots
+        paths.append(ptx(source, H200.nvrtc_arch))
+    digests = tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
+    plan = Plan("norms", H200.name, "test", "", slots, digests, (), tuple(launches), 0, 0, 0, 0, 1, 256, family="cuda")
+    return Executable(plan, paths), slots
 
 
 def run(norms, emulator):
@@ -92,6 +91,17 @@ def test_more_layers_than_a_launch_takes(emulating):
     for i in (0, 29, 30, 59, 60):
         scale = (given[f"variance_{i}"] + 1e-5) ** -0.5 * given[f"gamma_{i}"]
         want = given[f"filter_{i}"] * np.repeat(scale, i + 1)
+        assert abs(found[f"filter_out_{i}"] - want).max() <= BOUND["bf16"] * abs(want).max()
+
+
+def test_launches_that_are_alike_have_one_kernel(emulating):
+    norms = Norms((Layer(8 * 9, 8, 9, 1e-5),) * 60, "bf16", "bf16", "", "bf16", True)
+    sources, launches, _ = norms_plan(norms, H200)
+    assert len({source.symbol for source in sources}) == 1
+    assert len(launches) == 2
+    given, found = run(norms, emulating)
+    for i in (0, 59):
+        want = given[f"filter_{i}"] * np.repeat((given[f"variance_{i}"] + 1e-5) ** -0.5 * given[f"gamma_{i}"], 9)
         assert abs(found[f"filter_out_{i}"] - want).max() <= BOUND["bf16"] * abs(want).max()
 
 

@@ -49,17 +49,18 @@ def folded_norms(
 
     Without biases, or gammas and betas, these are empty lists.
     """
-    place = filters[0].device
-    vectors = [each for each in (biases, means, variances, gammas, betas) if each]
-    norms = None
-    if place.type == "cuda":
-        norms = norms_of(filters, biases, means, variances, gammas, betas, eps, axes, dtype)
+    given, place = (filters, biases, means, variances, gammas, betas, eps, axes, dtype), filters[0].device
+    norms = norms_of(*given) if place.type == "cuda" else None
     kernel = None if norms is None else norms_kernel(norms, f"cuda:{place.index}")
-    made = _empty(filters, means, dtype)
-    slots = [each.data_ptr() for row in zip(filters, *vectors, made[: len(filters)], made[len(filters) :], strict=True)
-             for each in row]  # fmt: skip
-    if kernel is None or any(address % ALIGNMENT for address in slots) or not _dense(vectors):
-        return _one_by_one(filters, biases, means, variances, gammas, betas, eps, axes, dtype)
+    if kernel is None:
+        return _one_by_one(*given)
+    made, count = _empty(filters, means, dtype), len(filters)
+    vectors = [each for each in (biases, means, variances, gammas, betas) if each]
+    rows = zip(filters, *vectors, made[:count], made[count:], strict=True)
+    slots = [each.data_ptr() for row in rows for each in row]
+    contiguous = all(each.is_contiguous() for row in vectors for each in row)
+    if not contiguous or any(address % ALIGNMENT for address in slots):
+        return _one_by_one(*given)
     kernel.run_on(place.index, torch.cuda.current_stream(place).cuda_stream, slots, 0, 0)
     return made
 
@@ -78,10 +79,6 @@ def _one_by_one(
         bias, gamma, beta = (each[i] if each else None for each in (biases, gammas, betas))
         found.append(folded_bias(bias, mean, variances[i], gamma, beta, eps[i], wide, dtype))
     return found
-
-
-def _dense(vectors: Sequence[Sequence[torch.Tensor]]) -> bool:
-    return all(each.is_contiguous() for row in vectors for each in row)
 
 
 def _empty(filters: Sequence[torch.Tensor], means: Sequence[torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 
 import torch
@@ -24,13 +25,14 @@ from tilesmith.plan.check import check_plan
 from tilesmith.plan.records import Extent, Launch, Plan, Pointer, Slot, Source, Space
 from tilesmith.plan.serial import Serial
 from tilesmith.runtime.executable import Executable
-from tilesmith.targets.target import CpuTarget, Target
+from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.plans import HeldPlan, find_plan, keep_plan, with_artifacts
 
 _SOLVER = "folded_norms"  # as plans name it
 _HERE = Path(__file__).parent
 _THREADS, _LOADS, _VECTOR_BYTES = 256, 4, 16
+_MOST_ELEMENTS = 2**31 - 2**20  # of a filter: a block may count beyond the last one
 _AT_MOST = 30  # layers of a launch: a kernel takes 4 KB of parameters, and a plan's launch 256 of them
 _log = logging.getLogger("tilesmith.compile")
 _NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
@@ -104,19 +106,30 @@ def norms_of(
     kinds = [{each.dtype for each in kind} for kind in (filters, (*means, *variances, *gammas, *betas), biases)]
     if any(len(each) > 1 for each in kinds) or not {dtype}.union(*kinds) <= _NAMES.keys():
         return None
-    layers = []
-    for w, mean, epsilon, axis in zip(filters, means, eps, axes, strict=True):
-        if not _is_dense(w) or not 0 < w.numel() < 2**31 - 2**20 or w.shape[axis] != mean.numel():
-            return None
-        layers.append(Layer(w.numel(), mean.numel(), w.stride(axis) if mean.numel() > 1 else w.numel(), epsilon))
+    lies = tuple([(w.shape, w.stride()) for w in filters])
+    layers = _layers(lies, tuple([mean.shape[0] for mean in means]), tuple(eps), tuple(axes))
     filter_, norm, bias = (_NAMES[next(iter(each))] if each else "" for each in kinds)
-    return Norms(tuple(layers), filter_, norm, bias, _NAMES[dtype], bool(gammas))
+    return None if layers is None else Norms(layers, filter_, norm, bias, _NAMES[dtype], bool(gammas))
 
 
-def _is_dense(w: torch.Tensor) -> bool:
+@lru_cache(maxsize=64)  # each call asks anew
+def _layers(
+    lies: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...], channels: tuple[int, ...], eps: tuple[float, ...],
+    axes: tuple[int, ...],
+) -> tuple[Layer, ...] | None:  # fmt: skip
+    found = []
+    for (shape, strides), count, epsilon, axis in zip(lies, channels, eps, axes, strict=True):
+        elements = prod(shape)
+        if not _is_dense(shape, strides) or not 0 < elements < _MOST_ELEMENTS or shape[axis] != count:
+            return None
+        found.append(Layer(elements, count, strides[axis] if count > 1 else elements, float(epsilon)))
+    return tuple(found)
+
+
+def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether the elements fill the memory from the first to the last one, in any order of the axes."""
     expected = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(w.stride(), w.shape, strict=True) if size > 1):
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
         if stride != expected:
             return False
         expected *= size
@@ -172,13 +185,11 @@ def norms_plan(norms: Norms, target: Target) -> tuple[list[Source], list[Launch]
 @lru_cache(maxsize=64)
 def norms_kernel(norms: Norms, device: str) -> Executable | None:
     """The kernels, from the cache or compiled; None where there is no compiler, or ``strict`` mode finds none."""
-    target = target_of(None, None, device)
-    if isinstance(target, CpuTarget):
-        return None
     strict = env.FIND_MODE.get() == "strict"
-    sources, launches, slots = norms_plan(norms, target)
-    problem = f"norms {' '.join(source.symbol for source in sources)}"  # its texts, by digest
     try:
+        target = target_of(None, None, device)
+        sources, launches, slots = norms_plan(norms, target)
+        problem = f"norms {' '.join(source.symbol for source in sources)}"  # its texts, by digest
         cache = strict_cache() if strict else open_cache()
         held = find_plan(cache, problem, _SOLVER, 0, "", target)
         if held is None and not strict:
