@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from cuda_chain import H200, ptx
 
+from tilesmith.errors import NoCompilerError
 from tilesmith.plan.records import Plan
 from tilesmith.problems.dtypes import dtype as dtype_of
 from tilesmith.runtime.device import DeviceMemory, device
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.toolchain.build import build_unit
-from tilesmith.torch_ops.compile.norm_kernel import Layer, Norms, norms_plan
+from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.torch_ops.compile.norm_kernel import Layer, Norms, norms_kernel, norms_plan
 
 BOUND = {"fp32": 1e-6, "fp16": 1e-3, "bf16": 8e-3}
 LAYERS = (
@@ -112,3 +114,35 @@ def test_it_compiles_without_spills(arch, tmp_path):
     (taken,) = build_unit([source], CUDA_TARGETS[arch], tmp_path / "norms.cubin")
     assert taken.stack_bytes == taken.spill_store_bytes == 0
     assert not taken.warnings
+
+
+@pytest.fixture
+def own_cache(cuda, monkeypatch, tmp_path):
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path))
+    norms_kernel.cache_clear()
+    yield tmp_path
+    norms_kernel.cache_clear()
+
+
+def test_a_later_process_compiles_nothing(own_cache, monkeypatch):
+    norms = Norms(LAYERS[:2], "bf16", "bf16", "", "bf16", True)
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "strict")
+    assert norms_kernel(norms, "cuda:0") is None  # PyTorch folds then
+    norms_kernel.cache_clear()
+    monkeypatch.delenv("TILESMITH_FIND_MODE")
+    made = norms_kernel(norms, "cuda:0")
+    assert made is not None
+    norms_kernel.cache_clear()
+    monkeypatch.setattr(ArtifactCache, "get_or_build_many", lambda *_: pytest.fail("it compiles"))
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "strict")
+    found = norms_kernel(norms, "cuda:0")
+    assert found is not None
+    assert found.data == made.data
+
+
+def test_where_nothing_compiles_there_is_no_kernel(own_cache, monkeypatch):
+    def refused(*_):
+        raise NoCompilerError("there is no NVRTC")
+
+    monkeypatch.setattr(ArtifactCache, "get_or_build_many", refused)
+    assert norms_kernel(Norms(LAYERS[:2], "fp16", "fp16", "", "fp16", False), "cuda:0") is None
