@@ -131,7 +131,8 @@ def check_folded_norms():
     from tilesmith.torch_ops.compile import folding  # noqa: F401  (the operator)
 
     shapes = [(8 * (i % 7 + 1), i % 5 + 1, *[(1, 1), (3, 3), (7, 7)][i % 3]) for i in range(61)] + [(2048, 512, 1, 1)]
-    for dtype, norm in ((torch.bfloat16, torch.bfloat16), (torch.float16, torch.float32)):
+    # Half a unit in the last place of the largest value, and the sums' own error.
+    for dtype, norm, bound in ((torch.bfloat16, torch.bfloat16, 4e-3), (torch.float16, torch.float32, 5e-4)):
         filters = [torch.randn(shape, device="cuda").to(dtype) for shape in shapes]
         filters = [w.to(memory_format=torch.channels_last) if i % 2 else w for i, w in enumerate(filters)]
         means, variances, gammas, betas = (
@@ -152,7 +153,7 @@ def check_folded_norms():
         graph.replay()
         torch.cuda.synchronize()
         replayed = worst_error(captured, *operands)
-        report(f"folded norms of {dtype}", max(eager, replayed) < 8e-3, eager=eager, replayed=replayed)
+        report(f"folded norms of {dtype}", max(eager, replayed) < bound, eager=eager, replayed=replayed)
 
 
 def check_chains():

@@ -122,7 +122,8 @@ def main() -> int:
         print(f"{setting}: geometric mean {geomean:.2f}, {min(each):.2f} to {max(each):.2f}")
     if asked.json is not None:
         facts = {
-            "host": host_facts("").name, "date": time.strftime("%Y-%m-%d"), "torch": torch.__version__,
+            "host": host_facts("").name, "gpu": torch.cuda.get_device_name() if on_gpu else "",
+            "date": time.strftime("%Y-%m-%d"), "torch": torch.__version__,
             "header": asked.header, "command": " ".join(["python", *sys.argv]),
         }  # fmt: skip
         asked.json.write_text(json.dumps({**facts, "rows": rows}, indent=1) + "\n")

@@ -47,7 +47,7 @@ def test_numbers(dtype, whole):
     found = ops.folded_norms(*given, EPS, axes, dtype)
     for mine, want in zip(found, folded(*given), strict=True):
         assert mine.dtype == dtype
-        assert (mine.double() - want).abs().max() < (1e-5 if dtype is torch.float32 else 1.5e-2) * want.abs().max()
+        assert (mine.double() - want).abs().max() < (1e-6 if dtype is torch.float32 else 4e-3) * want.abs().max()
     assert [each.stride() for each in found[:3]] == [each.stride() for each in given[0]]
     torch.library.opcheck(ops.folded_norms, (*given, EPS, axes, dtype), test_utils=("test_schema", "test_faketensor"))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tilesmith.problems.epilogue import ACTIVATIONS
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, MatrixView, TensorView
+from tilesmith.problems.layouts import has_gaps
 
 Geometry = ConvGeometry | GemmGeometry
 
@@ -68,15 +69,7 @@ def _views(problem: Geometry) -> tuple[TensorView | MatrixView, ...]:
 
 
 def _has_gaps(view: TensorView | MatrixView) -> bool:
-    """Whether elements lie between those of the tensor, or some are read for several places."""
     if isinstance(view, TensorView):
-        shape: tuple[int, ...] = (view.shape[0], -(-view.shape[1] // view.vector), *view.shape[2:], view.vector)
-        strides: tuple[int, ...] = (*view.strides, 1)
-    else:
-        shape, strides = (view.batch, view.rows, view.columns), view.strides
-    expected = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
-        if stride != expected:
-            return True
-        expected *= size
-    return False
+        shape = (view.shape[0], -(-view.shape[1] // view.vector), *view.shape[2:], view.vector)
+        return has_gaps(shape, (*view.strides, 1))
+    return has_gaps((view.batch, view.rows, view.columns), view.strides)

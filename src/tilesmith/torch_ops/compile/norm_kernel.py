@@ -1,7 +1,7 @@
 """The kernel that folds batch norms into filters and biases on a GPU: many layers in one launch.
 
 Where parameters are no constants, a compiled model folds its batch norms at each call. Inductor writes two kernels for
-each layer, which it compiles and times at the first call, and which take more time to launch than to run.
+each layer, compiles them, and times them at the first call.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tilesmith.codegen.cuda.unit import Argument, Header, passed, template, unit
 from tilesmith.dispatch.locations import open_cache, strict_cache, target_of
 from tilesmith.errors import CompileError, TilesmithError
 from tilesmith.plan.assemble import ALIGNMENT
-from tilesmith.plan.check import check_plan
 from tilesmith.plan.records import Extent, Launch, Plan, Pointer, Slot, Source, Space
 from tilesmith.plan.serial import Serial
+from tilesmith.problems.layouts import has_gaps
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
-from tilesmith.toolchain.plans import HeldPlan, find_plan, keep_plan, with_artifacts
+from tilesmith.toolchain.plans import find_plan, keep_plan
 
 _SOLVER = "folded_norms"  # as plans name it
 _HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ _NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 
 @dataclass(frozen=True)
 class Layer:
-    """What the kernel's text says of a layer.
+    """A layer, by the numbers that are constants of the kernel's text.
 
     Attributes:
         elements: Of the filter.
@@ -120,20 +120,10 @@ def _layers(
     found = []
     for (shape, strides), count, epsilon, axis in zip(lies, channels, eps, axes, strict=True):
         elements = prod(shape)
-        if not _is_dense(shape, strides) or not 0 < elements < _MOST_ELEMENTS or shape[axis] != count:
+        if has_gaps(shape, strides) or not 0 < elements < _MOST_ELEMENTS or shape[axis] != count:
             return None
         found.append(Layer(elements, count, strides[axis] if count > 1 else elements, float(epsilon)))
     return tuple(found)
-
-
-def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether the elements fill the memory from the first to the last one, in any order of the axes."""
-    expected = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 def norms_source(norms: Norms, first: int, target: Target) -> tuple[Source, Launch]:
@@ -192,30 +182,31 @@ def norms_kernel(norms: Norms, device: str) -> Executable | None:
         problem = f"norms {' '.join(source.symbol for source in sources)}"  # its texts, by digest
         cache = strict_cache() if strict else open_cache()
         held = find_plan(cache, problem, _SOLVER, 0, "", target)
-        if held is None and not strict:
-            made = cache.get_or_build_many(sources, target)
-            held = _kept(cache, _plan(problem, target, slots, launches, made), target)
-        return None if held is None else Executable(held.serial, held.artifacts)
+        if held is not None:
+            return Executable(held.serial, held.artifacts)
+        if strict:
+            return None
+        artifacts = _built(cache, sources, target)
+        serial = Serial.of(_plan(problem, target, slots, launches, [each.digest for each in artifacts]))
+        keep_plan(cache, serial, 0, target)
+        return Executable(serial, artifacts)
     except TilesmithError as error:
         _log.info("batch norms are folded by PyTorch: %s", error)
         return None
 
 
-def _kept(cache: ArtifactCache, plan: Plan, target: Target) -> HeldPlan | None:
-    check_plan(plan)
-    keep_plan(cache, plan, 0, target)
-    return with_artifacts(Serial.of(plan), cache.find, target, stale=False)
+def _built(cache: ArtifactCache, sources: Sequence[Source], target: Target) -> list[Artifact]:
+    found = []
+    for each in cache.get_or_build_many(sources, target):
+        if isinstance(each, CompileError):
+            raise each
+        found.append(each)
+    return found
 
 
 def _plan(
-    problem: str, target: Target, slots: tuple[Slot, ...], launches: Sequence[Launch],
-    made: Sequence[Artifact | CompileError],
-) -> Plan:  # fmt: skip
-    digests = []
-    for each in made:
-        if isinstance(each, CompileError):
-            raise each
-        digests.append(each.digest)
+    problem: str, target: Target, slots: tuple[Slot, ...], launches: Sequence[Launch], digests: Sequence[str]
+) -> Plan:
     return Plan(
         problem=problem, target=target.name, solver=_SOLVER, config="", slots=slots, artifacts=tuple(digests),
         prepare=(), run=tuple(launches), packed_bytes=0, workspace_bytes=0, scratch_offset=0, scratch_stride=0,

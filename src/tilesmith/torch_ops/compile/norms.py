@@ -26,6 +26,7 @@ def joins(chain: Chain) -> bool:
     given = [each for each in (w, bias, gamma, beta, mean, variance) if each is not None]
     return (
         _on_gpu(value(w))
+        and value(w).dtype == value(chain.head).dtype
         and (gamma is None) == (beta is None)
         and all(_source(each) is not None and value(each).dtype in _TYPES for each in given)
     )
@@ -43,52 +44,38 @@ def fold_together(graph: Graph, mode: Any, begin: Callable[[Callable[[], object]
     groups: dict[Any, list[tuple[Node, Node]]] = {}
     found = [[node for node in graph.nodes if node.target is target] for target in (_FILTER, _BIAS)]
     for filter_, bias in zip(*found, strict=True):
-        if (kind := _kind(filter_, bias)) is not None:
-            groups.setdefault(kind, []).append((filter_, bias))
+        types = [each and value(each).dtype for each in _operands(filter_, bias)]
+        groups.setdefault((*types, value(filter_).dtype), []).append((filter_, bias))
     for pairs in groups.values():
         _join(graph, mode, pairs, begin)
 
 
-def _kind(filter_: Node, bias: Node) -> Any:
-    """Layers of one kind have one operator; None for what is computed from other nodes."""
+def _operands(filter_: Node, bias: Node) -> list[Node | None]:
+    """Filter, bias, mean, variance, gamma and beta of a layer, as they are inputs of the graph; None: there is none."""
     w, variance, gamma, _, _ = args_of(filter_)
     b, mean, _, _, beta, *_ = args_of(bias)
-    given = (w, b, mean, variance, gamma, beta)
-    sources = [None if each is None else _source(each) for each in given]
-    computed = any(each is not None and source is None for each, source in zip(given, sources, strict=True))
-    if computed or value(filter_).dtype != value(bias).dtype:
-        return None
-    types = [None if each is None else value(each).dtype for each in sources]
-    return (*types, value(filter_).dtype)
+    return [each and _source(each) for each in (w, b, mean, variance, gamma, beta)]
 
 
 def _join(
     graph: Graph, mode: Any, pairs: list[tuple[Node, Node]], begin: Callable[[Callable[[], object]], object]
 ) -> None:
-    lists: list[list[Any]] = [[] for _ in range(6)]
-    eps, axes = [], []
-    for filter_, bias in pairs:
-        filter_in, scale, gain, epsilon, axis = args_of(filter_)
-        bias_in, shift, _, _, offset, *_ = args_of(bias)
-        for found, each in zip(lists, (filter_in, bias_in, shift, scale, gain, offset), strict=True):
-            if each is not None:
-                found.append(_source(each))
-        eps.append(epsilon)
-        axes.append(axis)
-    filters, biases, means, variances, gammas, betas = lists
-    dtype = value(pairs[0][0]).dtype
+    """Layers of one kind: their operands have the same types, and all of them have the same ones."""
+    operands = [
+        [each for each in row if each is not None] for row in zip(*(_operands(*pair) for pair in pairs), strict=True)
+    ]
+    eps, axes = zip(*(args_of(filter_)[3:5] for filter_, _ in pairs), strict=True)
     first = next(node for node in graph.nodes if node.op not in ("placeholder", "get_attr"))
     write = Writer(graph, first, mode)
-    given = filters, biases, means, variances, gammas, betas, eps, axes, dtype
+    given = *operands, list(eps), list(axes), value(pairs[0][0]).dtype
     joined = write.call(torch.ops.tilesmith.folded_norms.default, *given, like=pairs[0][0])
     olds = [*(each for each, _ in pairs), *(each for _, each in pairs)]
     news = [write.call(getitem, joined, place, like=old) for place, old in enumerate(olds)]
     for old, new in zip(olds, news, strict=True):  # the first of them may be where the new ones stand
         old.replace_all_uses_with(new)
         graph.erase_node(old)
-    w, b, mean, variance, gamma, beta = ([value(each) for each in nodes] for nodes in lists)
-    norms = norms_of(w, b, mean, variance, gamma, beta, eps, axes, dtype)
-    device = str(value(filters[0]).device)
+    tensors: Any = torch.fx.map_arg(given, value)
+    norms, device = norms_of(*tensors), str(tensors[0][0].device)
     if norms is not None:
         begin(lambda: norms_kernel(norms, device))
 
