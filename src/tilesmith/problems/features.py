@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilesmith.problems.epilogue import ACTIVATIONS
-from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, MatrixView, TensorView
-from tilesmith.problems.layouts import has_gaps
+from tilesmith.problems.geometry import ConvGeometry, GemmGeometry, MatrixView, TensorView, has_gaps
 
 Geometry = ConvGeometry | GemmGeometry
 

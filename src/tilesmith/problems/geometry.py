@@ -154,3 +154,13 @@ class GemmGeometry(OperandOrder):
         if kind not in SCALE_BLOCKS:
             return 1, 0, 0
         return (1, 1, rows) if kind == "1x128" else (SCALE_BLOCKS[kind], -(-self.k // SCALE_K), 1)
+
+
+def has_gaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether elements lie between those of the tensor, or some are read for several places; its axes in any order."""
+    expected = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
+        if stride != expected:
+            return True
+        expected *= size
+    return False

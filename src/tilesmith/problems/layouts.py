@@ -100,16 +100,6 @@ def channels_last(spatial_dims: int) -> Layout:
     return Layout("N" + _SPATIAL[spatial_dims] + "C")
 
 
-def has_gaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether elements lie between those of the tensor, or some are read for several places; its axes in any order."""
-    expected = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
-        if stride != expected:
-            return True
-        expected *= size
-    return False
-
-
 def dense_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Element strides of a dense tensor, last axis contiguous."""
     strides = [1] * len(shape)

@@ -23,7 +23,7 @@ from tilesmith.errors import CompileError, TilesmithError
 from tilesmith.plan.assemble import ALIGNMENT
 from tilesmith.plan.records import Extent, Launch, Plan, Pointer, Slot, Source, Space
 from tilesmith.plan.serial import Serial
-from tilesmith.problems.layouts import has_gaps
+from tilesmith.problems.geometry import has_gaps
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
