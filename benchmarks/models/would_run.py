@@ -3,15 +3,20 @@
     python benchmarks/models/would_run.py --target sm_90a:132:h200 --models unet resnet50 --kinds training
     python benchmarks/models/would_run.py --layers          # a line for each problem
     python benchmarks/models/would_run.py --models convnext_tiny --left > list   # the problems that are left to PyTorch
+    python benchmarks/models/would_run.py --kinds inference --backend --processes 2    # the pass, and who estimates
 
 The step is traced with tensors without values. ``optimize`` runs each layer's problem; the backend decides about each
 problem of the graph of forward and backward pass together, after fusion. Estimates are those of the cost model.
+With ``--processes`` so many others make them, as where a model is compiled on a machine with a GPU and more cores; the
+cache is empty then. The time of the pass counts from when they are up.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +33,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from zoo import DTYPES, MODELS, batch_of, loss_of, model_named  # noqa: E402
 
 import tilesmith.torch_ops  # noqa: E402, F401
+from tilesmith.dispatch.background import ahead  # noqa: E402
 from tilesmith.problems.rewrite import Signature  # noqa: E402
 from tilesmith.targets.names import parse_target  # noqa: E402
 from tilesmith.torch_ops.compile.decide import Decider, Decision  # noqa: E402
@@ -35,6 +41,8 @@ from tilesmith.torch_ops.compile.leftovers import reduced_decompositions  # noqa
 from tilesmith.torch_ops.compile.nodes import value  # noqa: E402
 from tilesmith.torch_ops.compile.rewrite import Rewriter  # noqa: E402
 from tilesmith.torch_ops.trace import READERS  # noqa: E402
+
+START_S = 2.0  # for processes to import what they need
 
 
 @dataclass
@@ -110,11 +118,16 @@ def main(words: list[str]) -> int:
     parser.add_argument("--dtype", choices=list(DTYPES), default="bf16")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--layers", action="store_true", help="a line for each problem")
+    parser.add_argument("--backend", action="store_true", help="the pass of the backend alone")
+    parser.add_argument("--processes", type=int, default=0, metavar="N", help="estimate in N processes")
     parser.add_argument("--left", action="store_true", help="only the keys of the problems that are left to PyTorch")
     options = parser.parse_args(words)
-    for name in options.models:
-        for kind in options.kinds:
-            tell(name, kind == "training", options)
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(ahead, "_count", return_value=options.processes):
+        if options.processes:
+            os.environ["TILESMITH_CACHE_DIR"] = folder
+        for name in options.models:
+            for kind in options.kinds:
+                tell(name, kind == "training", options)
     return 0
 
 
@@ -122,16 +135,33 @@ def tell(name: str, training: bool, options: argparse.Namespace) -> None:
     step, begin = fake_step(name, training, options.dtype, options.batch), time.perf_counter()
     gm, kind = traced(step), "training" if training else "inference"
     met, traced_s = layers(gm.graph), time.perf_counter() - begin
+    print(f"{name}, {kind}: {len(met)} problems in {sum(met.values())} calls; traced in {traced_s:.1f} s", flush=True)
+    if not options.backend:
+        tell_layers(met, options)
+    if options.left:
+        return
+    if options.processes:
+        ahead.start(parse_target(options.target), "fast")
+        time.sleep(START_S)
+    rewriter, begin, used = Rewriter(gm.graph, decider(options.target), False), time.perf_counter(), time.process_time()
+    rewriter.run()
+    took, used, lines = time.perf_counter() - begin, time.process_time() - used, rewriter.lines
+    ours = {line.problem for line in lines if line.ours}
+    print(
+        f"  backend: pass in {took:.2f} s, of which {used:.2f} s of this process; {len(lines)} lines, "
+        f"{sum(line.ours for line in lines)} ours, {len(ours)} problems, "
+        f"{len(ours - {each.key() for each in met})} others than optimize's",
+        flush=True,
+    )
+
+
+def tell_layers(met: dict[Signature, int], options: argparse.Namespace) -> None:
     decide, begin = decider(options.target), time.perf_counter()
     eager: dict[Signature, Decision] = {each: decide(lambda each=each: each) for each in met}
     if options.left:
         print("\n".join(each.key() for each, decision in eager.items() if not decision.ours))
         return
-    print(
-        f"{name}, {kind}: {len(met)} problems in {sum(met.values())} calls; traced in {traced_s:.1f} s, "
-        f"decided in {time.perf_counter() - begin:.1f} s",
-        flush=True,
-    )
+    print(f"  decided in {time.perf_counter() - begin:.1f} s")
     for signature, decision in sorted(eager.items(), key=lambda each: -(each[1].time_us or 0) * met[each[0]]):
         if options.layers or not decision.ours:
             us = decision.time_us or 0.0
@@ -139,15 +169,6 @@ def tell(name: str, training: bool, options: argparse.Namespace) -> None:
                 f"  {us * met[signature]:9.1f} us {met[signature]:3} x {us:9.1f}  {decision.solver:20} "
                 f"{'ours' if decision.ours else 'PyTorch':7} {decision.reason}  {signature.key()}"
             )
-    rewriter, begin = Rewriter(gm.graph, decider(options.target), False), time.perf_counter()
-    rewriter.run()
-    took, lines = time.perf_counter() - begin, rewriter.lines
-    ours = {line.problem for line in lines if line.ours}
-    print(
-        f"  backend: pass in {took:.1f} s, {len(lines)} lines, {sum(line.ours for line in lines)} ours, "
-        f"{len(ours)} problems, {len(ours - {each.key() for each in met})} others than optimize's",
-        flush=True,
-    )
 
 
 if __name__ == "__main__":

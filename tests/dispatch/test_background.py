@@ -19,6 +19,7 @@ from tilesmith.dispatch.background import jobs as background
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.detect import host_target
+from tilesmith.targets.target import target_from
 
 SMALL = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
 NCHW = ConvSignature((1, 16, 8, 8), (16, 16, 3, 3), padding=1)
@@ -35,7 +36,7 @@ def measured(monkeypatch):
 
         def ask(self, message, limit_s):
             asked.append(message["key"])
-            target = host_target(message["threads"])
+            target = target_from(*message["target"])
             (plain,) = candidates(tilesmith.parse_key(message["key"]), target, ("c_reference",))
             revision, config = plain.solver.revision, str(plain.solver.default_config(plain.geometry, target))
             open_databases().writable.put_result(
@@ -46,7 +47,7 @@ def measured(monkeypatch):
         def end(self, patience_s):
             self.alive = False
 
-    monkeypatch.setattr(background, "_Process", Process)
+    monkeypatch.setattr(background, "Child", Process)
     monkeypatch.setattr(background, "QUIET_MOST_S", 0.0)
     monkeypatch.setattr(background, "_background", background._Background())
     yield asked
@@ -138,7 +139,7 @@ def record_of_reference():
 
 
 def test_a_failure_leaves_the_untuned_choice_and_is_told_once(measured, monkeypatch, caplog):
-    monkeypatch.setattr(background._Process, "ask", lambda self, message, limit_s: "it crashed")
+    monkeypatch.setattr(background.Child, "ask", lambda self, message, limit_s: "it crashed")
     with caplog.at_level(logging.INFO, "tilesmith.dispatch"):
         launches = [get_launchable(replace(SMALL, dilation=d), mode="background", threads=1) for d in (1, 2)]
         done()
@@ -150,8 +151,8 @@ def test_a_failure_leaves_the_untuned_choice_and_is_told_once(measured, monkeypa
 def test_the_queue_is_bounded(measured, monkeypatch, caplog):
     monkeypatch.setattr(background, "MOST", 1)
     held = threading.Event()
-    ask = background._Process.ask
-    monkeypatch.setattr(background._Process, "ask", lambda *a: held.wait(LIMIT_S) and ask(*a))
+    ask = background.Child.ask
+    monkeypatch.setattr(background.Child, "ask", lambda *a: held.wait(LIMIT_S) and ask(*a))
     for dilation in (1, 2, 1):
         get_launchable(replace(SMALL, dilation=dilation), mode="background", threads=1)
     held.set()

@@ -7,7 +7,7 @@ import pytest
 
 import tilesmith
 from tilesmith.compare import trial
-from tilesmith.dispatch.background import jobs
+from tilesmith.dispatch.background.child import Child
 from tilesmith.lab import jobs as lab_jobs
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.targets.detect import host_target
@@ -16,7 +16,7 @@ from tilesmith.tune import process
 HERE = str(Path(tilesmith.__file__).parents[1])
 
 
-@pytest.mark.parametrize("start", [jobs._Process, process.WorkerProcess])
+@pytest.mark.parametrize("start", [Child, process.WorkerProcess])
 def test_the_package_is_found_first_and_its_modules_are_not(start, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/users/own")
     given = {}

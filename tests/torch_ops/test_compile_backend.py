@@ -12,10 +12,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from tilesmith.errors import ArgumentError
-from tilesmith.torch_ops.compile import last_report
-from tilesmith.torch_ops.compile.decide import Decider
+from tilesmith.torch_ops.compile import backend, last_report
+from tilesmith.torch_ops.compile.decide import Decider, Decision
+from tilesmith.torch_ops.compile.kept import Kept
 from tilesmith.torch_ops.compile.options import patches_of, read_options
 from tilesmith.torch_ops.compile.races import remembered_race
+from tilesmith.torch_ops.compile.report import Line
 from tilesmith.torch_ops.compile.tuning import tune_graph
 from tilesmith.torch_ops.describe import gemm_problem
 
@@ -140,6 +142,25 @@ def test_a_graph_that_the_pass_has_not_seen_is_reported(caplog):
     (line,) = last_report().lines
     assert (line.ours, line.reason) == (False, "PyTorch has compiled it without Tilesmith's pass")
     assert "without Tilesmith's pass" in caplog.text
+
+
+def test_processes_help_with_a_gpus_graph_that_no_earlier_process_has_decided(monkeypatch):
+    started, waited = [], []
+    monkeypatch.setattr(backend.ahead, "start", lambda target, mode: started.append((target, mode)))
+    monkeypatch.setattr(backend, "prepare_kernels", lambda *given: waited.append(given))
+    monkeypatch.setattr(backend, "_only_device", lambda tensors: "cuda:1")
+    monkeypatch.setattr(backend, "target_of", lambda target, threads, device: device)
+    monkeypatch.setattr(backend, "Decider", lambda *given, **named: lambda make: Decision(True, ""))
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", lambda graph, inputs, **options: graph.forward)
+    graph, x = make_fx(Block())(image()), image()
+    backend.backend(graph, [x], options={"ours": "never"})
+    assert started == []
+    backend.backend(graph, [x])
+    assert started == [("cuda:1", "fast")]
+    line = Line("conv", gemm_problem(torch.ones(4, 4), torch.ones(4, 4)).key(), True, "")
+    monkeypatch.setattr(backend, "recall", lambda name: Kept("mark", (line,)))
+    backend.backend(graph, [x])
+    assert len(started) == len(waited) == 1
 
 
 def test_tuning_searches_and_races():

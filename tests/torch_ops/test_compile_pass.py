@@ -1,7 +1,10 @@
 """The pass of the backend on traced graphs: what it fuses, what it leaves, and the numbers of the result."""
 
 import operator
+import sys
 from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +13,13 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
+from tilesmith.dispatch.background import ahead
 from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.compile.leftovers import reduced_decompositions, write_out
 from tilesmith.torch_ops.compile.rewrite import Rewriter
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "models"))
+from would_run import decider, fake_step, traced
 
 ops, aten = torch.ops.tilesmith, torch.ops.aten
 
@@ -271,3 +278,28 @@ def test_a_shuffle_behind_a_convolution_stays_whole():
     assert shuffle.meta["val"].is_contiguous(memory_format=torch.channels_last)
     gm, _ = check(lambda r: functional.pixel_shuffle(r, 2) + 1, r)  # whose loops Inductor fuses with the addition
     assert not targets(gm)[aten.pixel_shuffle.default]
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_a_graph_will_ask_is_known_before_it_is_rewritten(monkeypatch, training):
+    """So other processes estimate all of it at once: nothing is left for the pass, and nothing in vain."""
+    begun, waited = [], []
+
+    class Answer(Future):
+        def result(self, timeout=None):
+            waited.append(self)
+            return ""
+
+    def decide_ahead(request):
+        begun.append(request)
+        return Answer()
+
+    monkeypatch.setattr(ahead, "runs", lambda: True)
+    monkeypatch.setattr(ahead, "decide_ahead", decide_ahead)
+    decide = decider("sm_90a:132:h100")
+    rewriter = Rewriter(traced(fake_step("tiny", training, "bf16", 2)).graph, decide, False)
+    rewriter.run()
+    asked = {line.problem for line in rewriter.lines if line.problem}
+    assert any(line.ours for line in rewriter.lines)
+    assert {each.signature.key() for each in begun} == asked
+    assert len(waited) == len(begun) == len(asked)

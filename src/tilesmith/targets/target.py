@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -120,3 +121,9 @@ class CudaTarget(CudaArch):
 
 
 Target = CpuTarget | CudaTarget
+
+
+def target_from(family: str, facts: dict[str, Any]) -> Target:
+    """The target of these facts (``dataclasses.asdict``, as JSON leaves them); ``TypeError`` for others."""
+    named: dict[str, Any] = {name: tuple(fact) if isinstance(fact, list) else fact for name, fact in facts.items()}
+    return CpuTarget(**named) if family == "cpu" else CudaTarget(**named)

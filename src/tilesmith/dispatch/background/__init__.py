@@ -1,1 +1,1 @@
-"""Mode ``background``: a process measures, one problem after another, while calls run on what is there."""
+"""Processes beside the program: one measures for mode ``background``, several decide and build kernels ahead."""

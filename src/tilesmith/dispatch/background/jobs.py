@@ -11,29 +11,23 @@ a moment, ``QUIET_MOST_S`` at most.
 from __future__ import annotations
 
 import atexit
-import contextlib
-import json
 import logging
 import os
-import selectors
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tilesmith.db.waiting import patiently
 from tilesmith.dispatch import hits
+from tilesmith.dispatch.background.child import END_S, Child, message_of
 from tilesmith.dispatch.choice import DATABASE, PACKAGES, SPEC, Resolved
-from tilesmith.dispatch.locations import DatabasePaths, target_of
+from tilesmith.dispatch.locations import DatabasePaths
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import TilesmithError
 from tilesmith.targets.target import CpuTarget
-from tilesmith.toolchain.python_process import child_environment
 
 MOST: Final = 512  # problems that wait; more are left to their untuned choices
 JOB_S: Final = 180.0  # for one problem, the start of the process included
@@ -42,7 +36,6 @@ QUIET_SHARE: Final = 0.3  # of a core that this process uses at most while it co
 QUIET_S: Final = 0.1  # over which that is read
 QUIET_MOST_S: Final = 20.0
 CAPTURE_MOST_S: Final = 120.0  # that a problem waits for the end of a capture
-END_S: Final = 1.0  # at the exit: for the process to end by itself
 _log = logging.getLogger("tilesmith.dispatch")
 
 
@@ -83,7 +76,7 @@ class _Background:
         self._jobs: deque[Job] = deque()
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
-        self._process: _Process | None = None
+        self._process: Child | None = None
         self._told: set[str] = set()
 
     def add(self, job: Job) -> None:
@@ -153,8 +146,8 @@ class _Background:
         if self._ending.is_set():
             return
         if self._process is None or not self._process.alive:
-            self._process = _Process()
-        answer = self._process.ask(_message(request), JOB_S)
+            self._process = Child()
+        answer = self._process.ask(message_of(request, "measure"), JOB_S)
         if answer:
             raise TilesmithError(answer)
         with patiently():
@@ -195,72 +188,6 @@ def _resolved_again(request: Request) -> Resolved:
     resolved = resolve.resolve(request)
     hits.keep(request, resolved, resolve.recorded_hit)
     return resolved
-
-
-def _message(request: Request) -> dict[str, Any]:
-    target, databases = request.target, request.databases
-    assert isinstance(databases, DatabasePaths)
-    threads = target.cores if isinstance(target, CpuTarget) else None
-    place = f"cuda:{request.device}" if threads is None else "cpu"
-    # The target of this machine has more facts than its name.
-    named = None if target == target_of(None, threads, place) else target.name
-    return {
-        "key": request.problem, "target": named, "threads": None if named else threads, "place": place,
-        "device": request.device, "databases": list(databases.paths), "system": databases.system,
-        "cache": str(request.cache.directory), "only": request.only, "external": request.external,
-    }  # fmt: skip
-
-
-class _Process:
-    """The process that measures: a line of JSON for each problem, and one for each answer."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tilesmith.dispatch.background.process"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            env=child_environment(), start_new_session=True,
-        )  # fmt: skip
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def ask(self, message: dict[str, Any], limit_s: float) -> str:
-        """Why a problem has no answer; empty if its answer is recorded. Raises ``OSError`` if the process is gone."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(json.dumps(message).encode() + b"\n")
-        line, deadline = b"", time.monotonic() + limit_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            while not line.endswith(b"\n"):
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    self.end(0.0)
-                    return f"the measurement did not end within {limit_s:.0f} s"
-                data = os.read(stdout.fileno(), 1 << 16)
-                if not data:
-                    return f"the measuring process ended with status {self._process.wait(END_S)}"
-                line += data
-        return str(json.loads(line)["error"])
-
-    def end(self, patience_s: float) -> None:
-        """Interrupt it, which ends its search and removes its files; kill it if that takes too long."""
-        with contextlib.suppress(OSError):
-            self._process.send_signal(signal.SIGINT)
-        try:
-            self._process.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(END_S)
-        self.let_go()
-
-    def let_go(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
 
 
 _background = _Background()

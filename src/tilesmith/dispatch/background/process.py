@@ -1,4 +1,4 @@
-"""The process that measures for mode ``background``: one problem for each line of stdin, one answer for each on stdout.
+"""The process that works beside the program: one job for each line of stdin, one answer for each on stdout.
 
 It ends with its stdin, at once: whoever asked is gone then.
 """
@@ -11,13 +11,15 @@ import queue
 import signal
 import sys
 import threading
+from dataclasses import replace
 from typing import IO, Any
 
 from tilesmith.dispatch import resolve
-from tilesmith.dispatch.locations import DatabasePaths, open_cache, target_of
+from tilesmith.dispatch.locations import DatabasePaths, open_cache
 from tilesmith.dispatch.request import Request
 from tilesmith.errors import InterruptedSearchError
 from tilesmith.problems.keys import parse_key
+from tilesmith.targets.target import target_from
 
 
 def main() -> None:
@@ -29,7 +31,7 @@ def main() -> None:
     threading.Thread(target=_read, args=(sys.stdin.buffer, lines), daemon=True).start()
     try:
         while line := lines.get():
-            answers.write(json.dumps({"error": _measured(json.loads(line))}).encode() + b"\n")
+            answers.write(json.dumps({"error": _done(json.loads(line))}).encode() + b"\n")
     except (KeyboardInterrupt, InterruptedSearchError, BrokenPipeError):
         os._exit(0)
 
@@ -41,17 +43,19 @@ def _read(stream: IO[bytes], lines: queue.SimpleQueue[bytes]) -> None:
     os.kill(os.getpid(), signal.SIGINT)  # a search that runs ends, and keeps what it has measured
 
 
-def _measured(job: dict[str, Any]) -> str:
-    """Why there is no answer; empty if it is recorded."""
+def _done(job: dict[str, Any]) -> str:
+    """Why a job was not done; empty if it was, and its result lies in the database or the cache."""
     try:
-        target = target_of(job["target"], job["threads"], job["place"])
-        databases = DatabasePaths(tuple(job["databases"]), job["system"])
-        resolve.resolve(
-            Request(
-                parse_key(job["key"]), target, "hybrid", databases, open_cache(job["cache"]), job["only"],
-                job["device"], job["external"],
-            )
+        family, facts = job["target"]
+        request = Request(
+            parse_key(job["key"]), target_from(family, facts), "hybrid" if job["work"] == "measure" else "fast",
+            DatabasePaths(tuple(job["databases"]), job["system"]), open_cache(job["cache"]), job["only"],
+            job["device"], job["external"],
         )  # fmt: skip
+        if job["work"] == "decide":
+            resolve.explained(replace(request, databases=request.layers), kept=True)
+        else:
+            resolve.resolve(request)
     except (KeyboardInterrupt, InterruptedSearchError):
         raise
     except Exception as error:  # whatever happens costs this problem alone

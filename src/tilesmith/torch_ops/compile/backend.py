@@ -13,6 +13,8 @@ import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, GraphModule
 
+from tilesmith.dispatch.background import ahead
+from tilesmith.dispatch.locations import target_of
 from tilesmith.problems.keys import parse_key
 from tilesmith.torch_ops.compile.builder import prepare_kernels
 from tilesmith.torch_ops.compile.decide import Decider, find_mode
@@ -64,6 +66,8 @@ def backend(
         kept = _still_decided(recall(name), inputs, asked, frozen)
         if kept is not None and (device := _only_device(inputs)) is not None:
             prepare_kernels(signatures_of(kept.lines), device, find_mode())
+        elif kept is None and (device := _only_device(inputs)) not in (None, "cpu") and asked.ours != "never":
+            ahead.start(target_of(None, None, device), find_mode())
         own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
         settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}
         with loops_together():

@@ -7,10 +7,13 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from tilesmith.dispatch.background import ahead
 from tilesmith.dispatch.launchable import get_launchable
+from tilesmith.dispatch.locations import target_of
 from tilesmith.errors import TilesmithError
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.detect import usable_cores
+from tilesmith.torch_ops.compile.decide import request_of
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -59,6 +62,8 @@ def wait_for_kernels(seconds: float) -> bool:
 
 def _prepare(signature: Signature, device: str, mode: str) -> None:
     try:
+        if ahead.runs():  # this thread waits, and leaves the interpreter to others
+            ahead.build_ahead(request_of(signature, target_of(None, None, device), mode)).result()
         get_launchable(signature, device=None if device == "cpu" else device, mode=mode)
     except TilesmithError as error:
         _log.warning("%s: %s", signature.key(), error)

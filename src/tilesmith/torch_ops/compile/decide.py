@@ -6,10 +6,12 @@ published measurements whether kernels of that kind win against PyTorch's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from tilesmith import env
+from tilesmith.dispatch.background import ahead
 from tilesmith.dispatch.choice import DATABASE, NEAREST, PACKAGES, SPEC, Choice
 from tilesmith.dispatch.locations import named_databases, open_cache, strict_cache, target_of
 from tilesmith.dispatch.packages import installed_packages
@@ -50,6 +52,15 @@ def find_mode() -> str:
     return "strict" if env.FIND_MODE.get() == "strict" else "fast"
 
 
+def request_of(signature: Signature, target: Target, mode: str) -> Request:
+    """The request of a call in a compiled graph, as the environment completes it."""
+    cache = strict_cache(None) if mode == "strict" else open_cache()
+    return Request(
+        signature, target, mode, named_databases(), cache, env.ONLY_SOLVER.get(), 0,
+        target.family == "cuda" and takes_part(None), installed_packages(),
+    )  # fmt: skip
+
+
 def _choice_of(request: Request) -> Choice:
     """The databases' answer or the estimates' choice as an earlier process kept it: then no solver is imported."""
     from tilesmith.dispatch import hits, untuned  # layers on a CPU are raced, and need no decision
@@ -87,6 +98,17 @@ class Decider:
         self.mode = find_mode()
         self.raced = self.target.family == "cuda" and takes_part(None)
         self._known: dict[Signature, Decision] = {}
+        self._expected: dict[Signature, Future[str]] = {}
+
+    def expect(self, makes: Iterable[Callable[[], Signature]]) -> None:
+        """Have other processes estimate the problems that will be asked about, if there are any."""
+        for make in makes if ahead.runs() and self.ours != "never" else ():
+            try:
+                signature = make()
+            except ProblemError:
+                continue
+            if signature not in self._expected:
+                self._expected[signature] = ahead.decide_ahead(request_of(signature, self.target, self.mode))
 
     def __call__(self, make: Callable[[], Signature]) -> Decision:
         """The decision for the problem that ``make`` describes; it raises ``ProblemError`` where none does."""
@@ -121,11 +143,10 @@ class Decider:
         return chosen.solver.draft(chosen.geometry, config, self.target).in_place
 
     def _decide(self, signature: Signature) -> Decision:
-        cache = strict_cache(None) if self.mode == "strict" else open_cache()
-        request = Request(
-            signature, self.target, self.mode, named_databases(), cache, env.ONLY_SOLVER.get(), 0, self.raced,
-            installed_packages(),
-        )  # fmt: skip
+        expected = self._expected.pop(signature, None)
+        if expected is not None:
+            expected.result()
+        request = replace(request_of(signature, self.target, self.mode), external=self.raced)
         try:
             choice = _choice_of(request)
         except NoSolutionError as error:

@@ -5,8 +5,9 @@ It runs on the graph of the forward and the backward pass together (or of the in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from operator import getitem
 from typing import Any
 
@@ -52,6 +53,7 @@ class Rewriter:
 
     def run(self) -> None:
         """Rewrite what wins; ``lines`` then says what was done."""
+        self.decide.expect(self._first_questions())
         for node in list(self.graph.nodes):
             if node.op != "call_function" or node._erased:
                 continue
@@ -81,10 +83,7 @@ class Rewriter:
 
     def _forward(self, head: Node) -> None:
         is_conv = head.target is CONVOLUTION
-        chain = find_chain(head)
-        lasting = self.layouts.lasting(*args_of(head)[:2]) if is_conv else None
-        if chain.norm is not None and not (self.frozen or _folding_pays(chain, lasting is None)):
-            chain = find_chain(head, 0)
+        chain, lasting = self._first_chain(head)
         decision = self._decision(chain, lasting)
         while not decision.ours and chain.taken:  # the kernel may have no epilogue of this kind
             chain = find_chain(head, chain.taken - 1)
@@ -106,26 +105,46 @@ class Rewriter:
         _erase(self.graph, chain.end)
         self.layouts.replaced(new, before)
 
+    def _first_chain(self, head: Node) -> tuple[Chain, Any]:
+        """The chain that is asked about first, and a convolution's operands if these shall be channels last."""
+        chain = find_chain(head)
+        lasting = self.layouts.lasting(*args_of(head)[:2]) if head.target is CONVOLUTION else None
+        if chain.norm is not None and not (self.frozen or _folding_pays(chain, lasting is None)):
+            chain = find_chain(head, 0)
+        return chain, lasting
+
     def _decision(self, chain: Chain, lasting: Any) -> Decision:
-        head = chain.head
-        if not is_static(*head.all_input_nodes, head):
+        if not is_static(*chain.head.all_input_nodes, chain.head):
             return Decision(False, "its sizes are dynamic")
-        if head.target is CONVOLUTION:
-            x, w = lasting or (value(each) for each in args_of(head)[:2])
-            return self.decide(lambda: _conv_signature(chain, x, w))
-        return self.decide(lambda: _gemm_signature(chain))
+        return self.decide(partial(_signature, chain, lasting))
+
+    def _first_questions(self) -> Iterator[Callable[[], Signature]]:
+        """What will be asked first about each node, as far as the graph tells before it is rewritten."""
+        for node in list(self.graph.nodes):
+            if node.target is CONVOLUTION or node.target in PRODUCTS:
+                if is_static(*node.all_input_nodes, node):
+                    yield partial(_signature, *self._first_chain(node))
+            elif node.target is BACKWARD:
+                dy, x, w, _, *shape, mask = args_of(node)
+                operands = dy, x, w
+                if is_static(*operands):
+                    tensors = self.layouts.lasting(*operands) or [value(each) for each in operands]
+                    wanted = [mode for mode, each in zip(_MODES, mask, strict=False) if each]
+                    yield from (partial(_gradient_signature, mode, tensors, shape) for mode in wanted)
 
     # --- backward -----------------------------------------------------------------------------------------------------
 
     def _backward(self, node: Node) -> None:
         dy, x, w, bias_sizes, *shape, mask = args_of(node)
         lasting = self.layouts.lasting(dy, x, w)
+        tensors, static = lasting or [value(each) for each in (dy, x, w)], is_static(dy, x, w)
         decisions = []
         for index, mode in enumerate(_MODES):
             if not mask[index]:
                 decisions.append(Decision(False, "not wanted"))
                 continue
-            decision = self._gradient_decision(mode, (dy, x, w), lasting, shape)
+            asked = partial(_gradient_signature, mode, tensors, shape)
+            decision = self.decide(asked) if static else Decision(False, "its sizes are dynamic")
             self._say(f"{node.name}.{mode}", decision, ())
             decisions.append(decision)
         ours = [each.ours for each in decisions]
@@ -158,18 +177,6 @@ class Rewriter:
                 self.layouts.replaced(new, before)
             self.graph.erase_node(user)
         self.graph.erase_node(node)
-
-    def _gradient_decision(self, mode: str, operands: Any, lasting: Any, shape: Any) -> Decision:
-        if not is_static(*operands):
-            return Decision(False, "its sizes are dynamic")
-        dy, x, w = lasting or map(value, operands)
-        stride, padding, dilation, transposed, output_padding, groups = shape
-        return self.decide(
-            lambda: conv_problem(
-                mode, x, w, dy, stride=stride, padding=padding, dilation=dilation, transposed=transposed,
-                output_padding=output_padding, groups=groups,
-            )
-        )  # fmt: skip
 
     def _say(self, name: str, decision: Decision, fused: tuple[str, ...]) -> None:
         signature = decision.signature
@@ -210,7 +217,11 @@ def _epilogue(chain: Chain) -> Epilogue:
     return replace(chain.activation, bias=_has_bias(chain), residual=chain.residual is not None)
 
 
-def _conv_signature(chain: Chain, x: Any, w: Any) -> Signature:
+def _signature(chain: Chain, lasting: Any) -> Signature:
+    """The problem of a chain; ``lasting``: a convolution's operands where they shall be channels last."""
+    if chain.head.target is not CONVOLUTION:
+        return _gemm_signature(chain)
+    x, w = lasting or (value(each) for each in args_of(chain.head)[:2])
     _, _, _, stride, padding, dilation, transposed, output_padding, groups = args_of(chain.head)
     shape = tuple(value(chain.head).shape)
     y = x.new_empty_strided(shape, conv_strides(x, w, shape))
@@ -219,6 +230,16 @@ def _conv_signature(chain: Chain, x: Any, w: Any) -> Signature:
         output_padding=output_padding, groups=groups,
     )  # fmt: skip
     return replace(signature, epilogue=_epilogue(chain))
+
+
+def _gradient_signature(mode: str, tensors: Any, shape: Any) -> Signature:
+    """The problem of a gradient of the input (``"bwd"``) or of the filter (``"wrw"``)."""
+    dy, x, w = tensors
+    stride, padding, dilation, transposed, output_padding, groups = shape
+    return conv_problem(
+        mode, x, w, dy, stride=stride, padding=padding, dilation=dilation, transposed=transposed,
+        output_padding=output_padding, groups=groups,
+    )  # fmt: skip
 
 
 def _gemm_signature(chain: Chain) -> Signature:
