@@ -254,6 +254,16 @@ def test_gradients_lie_as_their_tensors():
     assert [each.stride() for each in gm(r, x, w)] == [each.stride() for each in step(r, x, w)]
 
 
+def test_what_follows_several_convolutions_lies_as_before():
+    def chained(x, w, v):
+        y = conv(conv(x, w), v)
+        return functional.silu(y), y  # two readers: the kernel does not take the activation
+
+    v = randn(6, 12, 3, 3, seed=9)
+    gm, _ = check(chained, x, w, v)
+    assert [each.is_contiguous() for each in gm(x, w, v)] == [True, True]
+
+
 def test_dynamic_sizes_stay_pytorchs():
     gm = make_fx(lambda x, w: conv(x, w), tracing_mode="symbolic")(x, w)
     rewriter = Rewriter(gm.graph, Decider("cpu", "always"), False)

@@ -61,9 +61,9 @@ class Layouts:
             self._converted[node] = behind.call(aten.clone.default, node, memory_format=form, like=node)
         return self._converted[node]
 
-    def replaced(self, new: Node, before: Any) -> None:
-        """Note a node that stands for one with the fake tensor ``before``."""
-        if value(new).stride() != before.stride():
+    def replaced(self, new: Node, old: Node, before: Any) -> None:
+        """Note a node that stands for ``old``, which had the fake tensor ``before``; ``visit`` may have changed it."""
+        if old in self.changed or value(new).stride() != before.stride():
             self.changed.add(new)
 
     def visit(self, node: Node) -> None:

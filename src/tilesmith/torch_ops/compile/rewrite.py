@@ -103,7 +103,7 @@ class Rewriter:
             allow_in_place(args_of(new)[0] if new.target is aten.reshape.default else new)
         chain.end.replace_all_uses_with(new)
         _erase(self.graph, chain.end)
-        self.layouts.replaced(new, before)
+        self.layouts.replaced(new, chain.end, before)
 
     def _first_chain(self, head: Node) -> tuple[Chain, Any]:
         """The chain that is asked about first, and a convolution's operands if these shall be channels last."""
@@ -174,7 +174,7 @@ class Rewriter:
             if new is not None:
                 before = value(user)
                 user.replace_all_uses_with(new)
-                self.layouts.replaced(new, before)
+                self.layouts.replaced(new, user, before)
             self.graph.erase_node(user)
         self.graph.erase_node(node)
 
