@@ -99,7 +99,7 @@ def _callback(ms: Any, after_batch: Callable[[], None]) -> Any:
     from tvm.ir.utils import derived_object
 
     @derived_object
-    class AfterBatch(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc,name-defined]
+    class AfterBatch(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
         def apply(self, *_: Any) -> None:
             after_batch()
 
