@@ -39,6 +39,15 @@ def test_what_it_is_asked_and_what_is_kept(tvm):
     assert sorted(each["arch"] for each in asked()) == ["", "sm_90a"]
 
 
+def test_searches_on_one_gpu_measure_in_turns(tvm, monkeypatch):
+    gpu, other = cuda_target("sm_90a", 132), GemmSignature(16, 16, 4)
+    for problem, card in ((PROBLEM, "0"), (other, "0"), (GemmSignature(32, 16, 4), "1")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", card)
+        tuning.tune(problem, gpu, 2, 30.0, lambda line: None)
+    turns = {each["m"]: each["turns"] for each in asked()}
+    assert turns[8] == turns[16] != turns[32]
+
+
 def test_a_result_without_its_time_is_measured_again_once_it_is_tuned(tvm):
     session = Session(Place(HERE, "cpu", (RIVAL,), (("tvm", RIVAL.version()),)))
     known = Result(

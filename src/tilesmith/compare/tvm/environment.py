@@ -16,7 +16,7 @@ from tilesmith.errors import ArgumentError
 
 # NOTE: apache-tvm 0.27 asks for any apache-tvm-ffi from 0.1.14 on; from 0.1.14.post1 on MetaSchedule crashes
 # (SIGSEGV in the first TuneContext).
-PINS = ("apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0", "numpy", "psutil", "cloudpickle", "xgboost")
+PINS = ("apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0", "numpy", "psutil", "cloudpickle", "xgboost-cpu")
 SETUP = "tilesmith gemm setup tvm"
 _READY = "ready"  # a file that is written last
 Tell = Callable[[str], None]

@@ -6,10 +6,13 @@ standard library alone. Trials are kept in the work folder: begun again, it goes
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,43 +26,84 @@ def main(asked: dict[str, Any]) -> None:
 
     Args:
         asked: ``m``, ``n``, ``k``, ``batch``, ``trans_a``, ``trans_b``, ``dtype``, ``alpha``; ``arch`` (empty on CPUs)
-            and ``threads``; ``trials``, ``seconds``; ``folder`` for the database, and ``out`` for the library.
+            and ``threads``; ``trials``, ``seconds``; ``folder`` for the database, ``out`` for the library, and
+            ``turns``, a file: searches that lock it measure in turns.
     """
     began = time.monotonic()
+    # NOTE: by default TVM compiles with NVRTC through the package cuda-bindings, and with the headers beside nvcc.
+    os.environ.setdefault("TVM_CUDA_COMPILE_MODE", "nvcc")
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
+    if asked["arch"]:
+        _need_device(tvm)
     rules = ("cuda-tensorcore" if asked["dtype"] == "float16" else "cuda") if asked["arch"] else "llvm"
     if rules != "cuda-tensorcore":
         # NOTE: reading all tensor intrinsics takes half a minute of processor time; these rules use none.
         sys.modules["tvm.s_tir.tensor_intrin"] = ModuleType("tvm.s_tir.tensor_intrin")
     target, module = _target(tvm, asked), _module(tvm, asked)
     database = ms.database.JSONDatabase(work_dir=asked["folder"])
-    done, spent = _trials(asked["folder"]), 0.0
+    done, batch_began = _trials(asked["folder"]), began
     _say(trials=done, best_us=_best(database, module, target))
-    model: Any = _cost_model(ms)
-    while done < asked["trials"] and time.monotonic() - began + 1.2 * spent < asked["seconds"]:
-        at = time.monotonic()
-        count = min(BATCH, asked["trials"] - done)
-        ms.tune_tir(
-            module, target, work_dir=asked["folder"], max_trials_global=count, num_trials_per_iter=count,
-            database=database, cost_model=model, num_tuning_cores=asked["cores"],
-            space=ms.space_generator.create(rules),
-            builder=ms.builder.LocalBuilder(max_workers=asked["cores"], timeout_sec=_COMPILE_S, f_build=_build),
-            runner=ms.runner.LocalRunner(timeout_sec=_COMPILE_S),
-        )  # fmt: skip
-        before, done = done, _trials(asked["folder"])
-        _say(trials=done, best_us=_best(database, module, target))
-        if done == before:
-            break  # the space has no other point, or every one fails
-        spent = time.monotonic() - at
+
+    late = False
+
+    def after_batch() -> None:
+        nonlocal batch_began, late
+        now = time.monotonic()
+        _say(trials=_trials(asked["folder"]), best_us=_best(database, module, target))
+        late = now - began + 1.2 * (now - batch_began) >= asked["seconds"]
+        if late:
+            raise TimeoutError  # ends TVM's search, which has no other way; its trials are kept
+        batch_began = now
+
+    if done < asked["trials"] and asked["seconds"] > 0:
+        try:
+            # One search for all batches: begun anew it would forget what it has measured, and measure it again.
+            ms.tune_tir(
+                module, target, work_dir=asked["folder"], max_trials_global=asked["trials"] - done,
+                num_trials_per_iter=min(BATCH, asked["trials"] - done), database=database, cost_model=_cost_model(ms),
+                measure_callbacks=[*ms.MeasureCallback.create("default"), _callback(ms, after_batch)],
+                num_tuning_cores=asked["cores"], space=ms.space_generator.create(rules),
+                builder=ms.builder.LocalBuilder(max_workers=asked["cores"], timeout_sec=_COMPILE_S, f_build=_build),
+                runner=ms.runner.LocalRunner(timeout_sec=_COMPILE_S, f_run_evaluator=_measuring(asked["turns"])),
+            )  # fmt: skip
+        except Exception:  # from TVM's C++ it comes back as another one
+            if not late:
+                raise
+    done = _trials(asked["folder"])
     schedule = database.query_schedule(module, target, workload_name="main")
     if schedule is None:
         raise SystemExit(f"none of {done} trials ran")
     staged = Path(f"{asked['out']}.{os.getpid()}.so")
-    tvm.compile(schedule.mod, target=target).export_library(str(staged))
+    with target:
+        tvm.compile(schedule.mod, target=target).export_library(str(staged))
     os.replace(staged, asked["out"])
     _say(trials=done, best_us=_best(database, module, target), exported=True)
+
+
+def _need_device(tvm: Any) -> None:
+    """Say what is missing before a thousand trials fail for it."""
+    library = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:
+        raise SystemExit(f"TVM's runtime for CUDA does not load: {error}") from None
+    if not tvm.cuda(0).exist:
+        raise SystemExit("TVM finds no CUDA device")
+    if shutil.which("nvcc") is None and os.environ["TVM_CUDA_COMPILE_MODE"] == "nvcc":
+        raise SystemExit("TVM compiles with nvcc, which is not on the PATH")
+
+
+def _callback(ms: Any, after_batch: Callable[[], None]) -> Any:
+    from tvm.ir.utils import derived_object
+
+    @derived_object
+    class AfterBatch(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
+        def apply(self, *_: Any) -> None:
+            after_batch()
+
+    return AfterBatch()
 
 
 def _build(module: Any, target: Any, _: Any) -> Any:
@@ -67,7 +111,23 @@ def _build(module: Any, target: Any, _: Any) -> Any:
     from tvm.driver import build
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    return build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target)
+    with target:  # else the compiler asks the device for its architecture, in every process
+        return build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target)
+
+
+def _measuring(turns: str) -> Any:
+    """As TVM's own function, but one search measures at a time: others compile meanwhile."""
+
+    def measure(module: Any, device: Any, config: Any, arguments: Any) -> Any:
+        import fcntl
+
+        from tvm.s_tir.meta_schedule.runner.utils import run_evaluator_common
+
+        with open(turns, "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            return run_evaluator_common(module, device, config, arguments)
+
+    return measure
 
 
 def _target(tvm: Any, asked: dict[str, Any]) -> Any:

@@ -79,6 +79,7 @@ def tune(
         "dtype": _TYPES[g.a.dtype], "arch": target.arch if isinstance(target, CudaTarget) else "",
         "threads": target.cores, "cores": len(os.sched_getaffinity(0)) if on_gpu else target.cores, "trials": trials,
         "seconds": seconds, "folder": str(folder), "out": str(library_of(path)),
+        "turns": str(path.with_name(f"turns.{os.environ.get('CUDA_VISIBLE_DEVICES', '') if on_gpu else 'cpu'}")),
     }  # fmt: skip
     state: dict[str, Any] = {}
     lines: list[str] = []
