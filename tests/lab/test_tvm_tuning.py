@@ -41,7 +41,7 @@ def test_what_it_is_asked_and_what_is_kept(tvm):
 
 def test_searches_on_one_gpu_measure_in_turns(tvm, monkeypatch):
     gpu, other = cuda_target("sm_90a", 132), GemmSignature(16, 16, 4)
-    for problem, card in ((PROBLEM, "0"), (other, "0"), (GemmSignature(32, 16, 4), "1")):
+    for problem, card in ((PROBLEM, "0"), (other, "0"), (GemmSignature(32, 16, 4), "MIG-GPU-5/1/0")):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", card)
         tuning.tune(problem, gpu, 2, 30.0, lambda line: None)
     turns = {each["m"]: each["turns"] for each in asked()}

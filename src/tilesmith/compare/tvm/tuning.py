@@ -74,12 +74,13 @@ def tune(
     folder = path.with_suffix(".trials")
     folder.mkdir(parents=True, exist_ok=True)
     g, on_gpu = signature.geometry, isinstance(target, CudaTarget)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace("/", "-")  # parts of cards have names with slashes
     asked = {
         "m": g.m, "n": g.n, "k": g.k, "batch": g.batch, "trans_a": signature.trans_a, "trans_b": signature.trans_b,
         "dtype": _TYPES[g.a.dtype], "arch": target.arch if isinstance(target, CudaTarget) else "",
         "threads": target.cores, "cores": len(os.sched_getaffinity(0)) if on_gpu else target.cores, "trials": trials,
         "seconds": seconds, "folder": str(folder), "out": str(library_of(path)),
-        "turns": str(path.with_name(f"turns.{os.environ.get('CUDA_VISIBLE_DEVICES', '') if on_gpu else 'cpu'}")),
+        "turns": str(path.with_name(f"turns.{visible if on_gpu else 'cpu'}")),
     }  # fmt: skip
     state: dict[str, Any] = {}
     lines: list[str] = []
