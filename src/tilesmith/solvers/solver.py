@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from tilesmith.problems.features import EVERYTHING
@@ -211,6 +212,27 @@ def steady_part(part: Callable[Concatenate[TileOf, Fit, P], Answer]) -> Callable
         return cast(Answer, found[1])
 
     return answer
+
+
+def cheapest(
+    sizes: Iterable[TileOf],
+    least: Callable[[TileOf], float],
+    variants: Callable[[TileOf], Iterable[TileOf]],
+    seconds: Callable[[TileOf], float],
+) -> TileOf | None:
+    """The first tile of those with the least ``seconds`` among all ``variants`` of ``sizes`` that fit.
+
+    ``least`` of a size is no more than the seconds of its variants: those of sizes with more are not looked at.
+    """
+    order = sorted((least(size), number, size) for number, size in enumerate(sizes))
+    best, known = None, (inf, 0)
+    for bound, number, size in order:
+        if bound > known[0]:
+            break
+        for tile in variants(size) if size.fits else ():
+            if tile.fits and (found := (seconds(tile), number)) < known:
+                best, known = tile, found
+    return best
 
 
 def refusal(named: frozenset[str], features: frozenset[str]) -> Rejected | None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form
 from tilesmith.solvers.cuda.common.tile import most_sums
-from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds
+from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, least_seconds, predicted_seconds
 from tilesmith.solvers.cuda.wgmma.tile import CLUSTERS, MAX_STAGES, Sm90Tile, streams
-from tilesmith.solvers.solver import Axis, Config, SearchSpace, cached_property, values_of
+from tilesmith.solvers.solver import Axis, Config, SearchSpace, cached_property, cheapest, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -111,7 +111,9 @@ class Space:
     def best(self) -> Config:
         """The first of ``ranked``."""
         fit = fit_of(self.target).tile
-        tile = min(self._fitting(), key=lambda tile: predicted_seconds(tile, fit), default=None)
+        tile = cheapest(
+            self._sizes(), lambda t: least_seconds(t, fit), self._variants, lambda t: predicted_seconds(t, fit)
+        )
         if tile is None:
             raise ValueError("no tile fits this problem")
         return self._grouped(tile.config)
@@ -131,10 +133,10 @@ class Space:
         return config
 
     def _fitting(self) -> Iterator[Sm90Tile]:
-        return (tile for first in self._sizes() for tile in self._variants(first) if tile.fits)
+        return (tile for first in self._sizes() if first.fits for tile in self._variants(first) if tile.fits)
 
     def _sizes(self) -> Iterator[Sm90Tile]:
-        """A tile of each size that fits."""
+        """A tile of each size, whether or not it fits."""
         for swap, form in enumerate(self.forms):
             widths = _widths(form)
             for wgs, mi, pp, per_sm in _SHAPES:
@@ -146,7 +148,7 @@ class Space:
                 for bn, bk, slab in itertools.product(narrow, self._depths(form), _slabs(form)):
                     t = Sm90Tile(form, base.replace(block_n=bn, block_k=bk, slab_n=slab), self.target)
                     many = bn < min(64, widths[-1]) and t.tiles > 4 * t.slots  # narrow tiles are for few of them
-                    if not many and t.fits:
+                    if not many:
                         yield t
 
     def _variants(self, t: Sm90Tile) -> Iterator[Sm90Tile]:
