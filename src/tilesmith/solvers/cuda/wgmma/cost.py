@@ -10,7 +10,6 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.form import LINE
 from tilesmith.solvers.cuda.common.planes import looks
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile
-from tilesmith.solvers.solver import steady_part
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import TileFit
@@ -78,10 +77,12 @@ def least_seconds(t: Sm90Tile, fit: TileFit) -> float:
     few, results, steps = t.tiles <= t.slots, t.block_m * t.block_n, t.mean_steps * (1 - t.left_out)
     waves, busy = ceil(t.tiles / t.slots), min(v["blocks_per_sm"], ceil(t.tiles / cores))
     per_step, epilogue = _step_cycles(t, fit, not few, False, False, 4, 4), _epilogue(t, fit)
-    moving = _dram_seconds(t, fit, 0.0) * min(_streaming(t, fit, full, False) for full in (False, True))
+    moving = _dram_seconds(t, fit, 0.0)
+    if t.streams:
+        moving *= min(_streaming(t, fit, False, False), _streaming(t, fit, True, False))
     cycles = _cycles(t, fit, waves, busy, steps, per_step * busy, epilogue)
     least = _together(fit, max(cycles, fit.latency), moving, epilogue)
-    if t.once and v["blocks_per_sm"] == 1:
+    if few and form.kind == "gemm" and v["blocks_per_sm"] == 1:
         least -= fit.once
     least *= min(1.0, *fit.torn_clusters) if form.torn else 1.0
     if few:
@@ -145,38 +146,37 @@ def _streaming(t: Sm90Tile, fit: TileFit, full: bool, rereads: bool) -> float:
     return factor * fit.few_as_columns if form.transposed and form.cols <= 16 else factor
 
 
-@steady_part
 def _step_cycles(
     t: Sm90Tile, fit: TileFit, resident: int, split: bool, sliced: bool, cast_m: int, cast_n: int
 ) -> float:
     """Cycles of one step of one tile."""
-    bm, bn, span = t.block_m, t.block_n, t.span
+    form, v, bm, bn, span = t.form, t.value, t.block_m, t.block_n, t.span
     tensor = bm * bn * span / (2 * fit.macs)  # an SM multiplies as many bytes a cycle of all types
-    if t.form.promoted:  # a warpgroup adds up while the other multiplies, if there is one
+    if form.promoted:  # a warpgroup adds up while the other multiplies, if there is one
         # Factors of columns are read, those of two blocks are chosen from.
         added = bm * bn * (span / LINE) / _ADDS * (3 if t.each_column else 2 if t.parted else 1)
-        tensor = max(tensor, (tensor + added) / min(t.value["warpgroups"], 2))
+        tensor = max(tensor, (tensor + added) / min(v["warpgroups"], 2))
     # A product of 64 rows reads its operands from shared memory; the copies write them.
-    rows, columns = t.a_read, t.b_read if t.form.kind == "gemm" else t.b_cols
+    rows, columns = t.a_read, t.b_read if form.kind == "gemm" else t.b_cols
     shared = (bm / 64 * (64 + bn) + rows + columns) * span / fit.shared
     if resident:
         columns = 0
     # Neighbouring SMs that read the same bytes share what L2 sends them; those of a split cluster read different ones.
     rate = fit.l2 if not split or t.streams else fit.l2_unshared
     # NOTE: a row of fewer than 128 bytes takes the copy engine as long as a whole one (2 cycles, seen with 64 bytes).
-    a_span, b_span = (span if by_columns else max(span, LINE) for by_columns in (t.form.a_columns, t.form.b_columns))
-    if t.form.b_columns and t.value["slab_n"] == 32:
+    a_span, b_span = span if form.a_columns else max(span, LINE), span if form.b_columns else max(span, LINE)
+    if form.b_columns and v["slab_n"] == 32:
         b_span *= 2
-    a_cost, b_cost = t.form.request_costs
+    a_cost, b_cost = form.request_costs
     loads = (rows * a_span * a_cost / cast_n + columns * b_span * b_cost / cast_m) / rate
-    lost = (fit.step_alone / t.value["products_m"], 0, fit.step_three)[t.value["warpgroups"] - 1]
+    lost = (fit.step_alone / v["products_m"], 0, fit.step_three)[v["warpgroups"] - 1]
     cycles = max(tensor, shared, loads) + fit.step + lost
-    cycles *= _EACH if t.each_column else _PARTED if t.parted else 1.0
-    v = t.value
-    if t.form.kind == "conv" and t.blocks * t.block_k > t.form.channels and (t.blocks > 1 or t.block_k > 16):
+    if form.blockwise:
+        cycles *= _EACH if t.each_column else _PARTED if t.parted else 1.0
+    if form.kind == "conv" and t.blocks * t.block_k > form.channels and (t.blocks > 1 or t.block_k > 16):
         cycles *= fit.beyond
     alone = (
-        t.form.kind == "wrw"
+        form.kind == "wrw"
         and (v["warpgroups"], v["products_m"], v["blocks_per_sm"], sliced) == (1, 1, 1, False)
         and bn <= 192
     )

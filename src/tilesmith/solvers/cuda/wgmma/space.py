@@ -145,8 +145,10 @@ class Space:
                 base = _config(warpgroups=wgs, products_m=mi, pingpong=pp, swap_mn=swap, blocks_per_sm=per_sm)
                 most = most_sums(wgs, per_sm, form.promoted)
                 narrow = [bn for bn in widths if mi * bn // 2 <= most]
-                for bn, bk, slab in itertools.product(narrow, self._depths(form), _slabs(form)):
-                    t = Sm90Tile(form, base.replace(block_n=bn, block_k=bk, slab_n=slab), self.target)
+                depths = [base.replace(block_k=bk, slab_n=slab) for bk in self._depths(form) for slab in _slabs(form)]
+                shapes = [Sm90Tile(form, config, self.target) for config in depths]
+                for bn, shape in itertools.product(narrow, shapes):
+                    t = shape.changed(block_n=bn)
                     many = bn < min(64, widths[-1]) and t.tiles > 4 * t.slots  # narrow tiles are for few of them
                     if not many:
                         yield t
