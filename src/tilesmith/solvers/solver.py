@@ -220,23 +220,29 @@ def steady_part(part: Callable[Concatenate[TileOf, Fit, P], Answer]) -> Callable
     return answer
 
 
+ROUNDED = 1 - 1e-9  # of a bound whose sums are rounded otherwise than those of an estimate
+
+
 def cheapest(
     sizes: Iterable[TileOf],
-    least: Callable[[TileOf], float],
     variants: Callable[[TileOf], Iterable[TileOf]],
-    seconds: Callable[[TileOf], float],
+    least: Callable[[TileOf, Fit], float],
+    seconds: Callable[[TileOf, Fit], float],
+    fit: Fit,
 ) -> TileOf | None:
-    """The first tile of those with the least ``seconds`` among all ``variants`` of ``sizes`` that fit.
+    """The first of the tiles that fit with the fewest ``seconds``, among the ``variants`` of those ``sizes`` that fit.
 
-    ``least`` of a size is no more than the seconds of its variants: those of sizes with more are not looked at.
+    ``least`` of a size is no more than the seconds of its variants: where it is more than the best that is known, they
+    are not looked at.
     """
-    order = sorted((least(size), number, size) for number, size in enumerate(sizes))
+    order = sorted((least(size, fit), number, size) for number, size in enumerate(sizes))
     best, known = None, (inf, 0)
     for bound, number, size in order:
-        if bound > known[0]:
+        if (bound, number) > known:
             break
         for tile in variants(size) if size.fits else ():
-            if tile.fits and (found := (seconds(tile), number)) < known:
+            found = (seconds(tile, fit), number)
+            if found < known and tile.fits:
                 best, known = tile, found
     return best
 

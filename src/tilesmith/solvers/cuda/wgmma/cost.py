@@ -10,6 +10,7 @@ from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.form import LINE
 from tilesmith.solvers.cuda.common.planes import looks
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile
+from tilesmith.solvers.solver import ROUNDED
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import TileFit
@@ -18,7 +19,6 @@ _ADDS = 128  # of an SM in a cycle
 # Steps with factors of blocks over their estimate, beside those of tiles whose columns lie in one block: columns of two
 # blocks (1.13 to 1.35 on an H200), and a factor for each column (1.45).
 _PARTED, _EACH = 1.15, 1.4
-_ROUNDED = 1 - 1e-9  # of a bound, whose sums are rounded otherwise
 
 
 def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
@@ -39,7 +39,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
         cycles += (waves - 1) * fit.next_cluster
     if t.cast > 1:
         cycles += fit.paired + waves * fit.paired_tile
-    ring = t.stages * t.stage_bytes * busy
+    ring = max(t.stages, 1) * t.stage_bytes * busy
     loaded = steps * waves * t.stage_bytes * busy
     # Bytes in flight over the way from DRAM.
     if t.streams:
@@ -90,7 +90,7 @@ def least_seconds(t: Sm90Tile, fit: TileFit) -> float:
         parts = _together(fit, cycles, moving, min(_summing(results, 2, fit), results / fit.kept_sums + fit.clock * _adding(t, fit, 2)))
         least = min(least, parts)
     exchanged = fit.exchanged * (form.transposed and not t.streams)
-    return least * (1 + exchanged) * (1 - fit.kept * (not few)) * _ROUNDED
+    return least * (1 + exchanged) * (1 - fit.kept * (not few)) * ROUNDED
 
 
 def _cycles(

@@ -111,9 +111,7 @@ class Space:
     def best(self) -> Config:
         """The first of ``ranked``."""
         fit = fit_of(self.target).tile
-        tile = cheapest(
-            self._sizes(), lambda t: least_seconds(t, fit), self._variants, lambda t: predicted_seconds(t, fit)
-        )
+        tile = cheapest(self._sizes(), self._variants, least_seconds, predicted_seconds, fit)
         if tile is None:
             raise ValueError("no tile fits this problem")
         return self._grouped(tile.config)
