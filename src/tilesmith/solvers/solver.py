@@ -197,11 +197,14 @@ class Configured:
         tile.__dict__.update(self._shared, value=value, _shared=self._shared)
         return tile
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "config":
-            raise AttributeError(name)
-        self.__dict__["config"] = Config(tuple(self.value.items()))
-        return self.__dict__["config"]
+    if not TYPE_CHECKING:  # which would believe in every name
+
+        def __getattr__(self, name: str) -> Any:
+            """The config of a changed tile: few are asked for theirs."""
+            if name != "config":
+                raise AttributeError(name)
+            config = self.__dict__["config"] = Config(tuple(self.value.items()))
+            return config
 
 
 def steady_part(part: Callable[Concatenate[TileOf, Fit, P], Answer]) -> Callable[Concatenate[TileOf, Fit, P], Answer]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.form import LINE
-from tilesmith.solvers.cuda.common.planes import looks
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile
 from tilesmith.solvers.solver import ROUNDED
 
@@ -57,7 +56,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     seconds = _together(fit, cycles, moving, epilogue)
     if v["split_k"] > 1:
         seconds += _adding(t, fit, v["split_k"])
-    if looks(t):
+    if t.looks:
         seconds += fit.look
     if t.once and per_sm == 1:
         seconds -= fit.once
@@ -84,18 +83,16 @@ def least_seconds(t: Sm90Tile, fit: TileFit) -> float:
     least = _together(fit, max(cycles, fit.latency), moving, epilogue)
     if few and form.kind == "gemm" and v["blocks_per_sm"] == 1:
         least -= fit.once
-    least *= min(1.0, *fit.torn_clusters) if form.torn else 1.0
+    least *= min(1.0, *(fit.torn_clusters if form.torn else (fit.wide_clusters,)))
     if few:
         cycles = max(t.tiles * steps / cores * per_step, fit.latency)
-        parts = _together(fit, cycles, moving, min(_summing(results, 2, fit), results / fit.kept_sums + fit.clock * _adding(t, fit, 2)))
-        least = min(least, parts)
+        added = min(_summing(results, 2, fit), results / fit.kept_sums + _adding(t, fit, 2) * fit.clock)
+        least = min(least, _together(fit, cycles, moving, added))
     exchanged = fit.exchanged * (form.transposed and not t.streams)
     return least * (1 + exchanged) * (1 - fit.kept * (not few)) * ROUNDED
 
 
-def _cycles(
-    t: Sm90Tile, fit: TileFit, waves: int, busy: int, steps: float, per_step: float, epilogue: float
-) -> float:
+def _cycles(t: Sm90Tile, fit: TileFit, waves: int, busy: int, steps: float, per_step: float, epilogue: float) -> float:
     """Cycles of ``waves`` of tiles without what is left of the last one's epilogue."""
     hidden = fit.hidden if (t.pingpong or busy > 1) and waves > 1 else 1.0
     return waves * steps * per_step + (waves - 1) * epilogue * hidden

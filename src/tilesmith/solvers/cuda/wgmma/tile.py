@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilesmith.codegen.cuda.activation import LONG, SHORT
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
-from tilesmith.solvers.cuda.common.planes import leaves_out
+from tilesmith.solvers.cuda.common.planes import leaves_out, multiplies_padding
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
 from tilesmith.solvers.solver import Config, cached_property, steady
 from tilesmith.targets.fits.choose import fit_of
@@ -349,11 +349,17 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def left_out(self) -> float:
         """The share of the steps that tiles leave out: of parts of sums, and of columns that stay, none."""
-        return self._leaves_out and (0.0 if self.parts > 1 or self.value["resident"] else self._leaves_out)
+        whole = self._leaves_out and self.parts == 1 and not self.value["resident"]
+        return self._leaves_out if whole else 0.0
 
     @steady
     def _leaves_out(self) -> float:
-        return leaves_out(self.form, self.target)
+        return leaves_out(self.form, self.target) if self.form.kind == "conv" else 0.0
+
+    @property
+    def looks(self) -> bool:
+        """Whether a kernel before the convolution has to look for Inf and NaN in what the tiles leave out."""
+        return self.left_out > 0 and multiplies_padding(self.form)
 
     @cached_property
     def parts(self) -> int:
