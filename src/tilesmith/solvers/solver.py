@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from tilesmith.problems.features import EVERYTHING
@@ -221,33 +220,6 @@ def steady_part(part: Callable[Concatenate[TileOf, Fit, P], Answer]) -> Callable
         return cast(Answer, found[1])
 
     return answer
-
-
-ROUNDED = 1 - 1e-9  # of a bound whose sums are rounded otherwise than those of an estimate
-
-
-def cheapest(
-    sizes: Iterable[TileOf],
-    variants: Callable[[TileOf], Iterable[TileOf]],
-    least: Callable[[TileOf, Fit], float],
-    seconds: Callable[[TileOf, Fit], float],
-    fit: Fit,
-) -> TileOf | None:
-    """The first of the tiles that fit with the fewest ``seconds``, among the ``variants`` of those ``sizes`` that fit.
-
-    ``least`` of a size is no more than the seconds of its variants: where it is more than the best that is known, they
-    are not looked at.
-    """
-    order = sorted((least(size, fit), number, size) for number, size in enumerate(sizes))
-    best, known = None, (inf, 0)
-    for bound, number, size in order:
-        if (bound, number) > known:
-            break
-        for tile in variants(size) if size.fits else ():
-            found = (seconds(tile, fit), number)
-            if found < known and tile.fits:
-                best, known = tile, found
-    return best
 
 
 def refusal(named: frozenset[str], features: frozenset[str]) -> Rejected | None:

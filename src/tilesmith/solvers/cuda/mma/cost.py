@@ -6,8 +6,9 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from tilesmith.solvers.cuda.common.dense import DenseForm, Lines
+from tilesmith.solvers.cuda.common.listed import ROUNDED
 from tilesmith.solvers.cuda.mma.tile import MAX_STAGES, MmaTile
-from tilesmith.solvers.solver import ROUNDED, steady_part
+from tilesmith.solvers.solver import steady_part
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import MmaFit

@@ -20,6 +20,7 @@ from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, dense_gemm, within_index
 from tilesmith.solvers.cuda.common.dense_conv import dense_conv
+from tilesmith.solvers.cuda.common.listed import cheapest
 from tilesmith.solvers.cuda.mma.cost import least_seconds, predicted_seconds
 from tilesmith.solvers.cuda.mma.draft import mma_draft
 from tilesmith.solvers.cuda.mma.tile import MAX_STAGES, SPLITS, MmaTile
@@ -31,7 +32,6 @@ from tilesmith.solvers.solver import (
     Rejected,
     SearchSpace,
     Unranked,
-    cheapest,
     remembered,
     values_of,
 )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.form import LINE
+from tilesmith.solvers.cuda.common.listed import ROUNDED
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile
-from tilesmith.solvers.solver import ROUNDED
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import TileFit

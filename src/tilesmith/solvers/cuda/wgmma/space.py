@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form
+from tilesmith.solvers.cuda.common.listed import cheapest
 from tilesmith.solvers.cuda.common.tile import most_sums
 from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, least_seconds, predicted_seconds
 from tilesmith.solvers.cuda.wgmma.tile import CLUSTERS, MAX_STAGES, Sm90Tile, streams
-from tilesmith.solvers.solver import Axis, Config, SearchSpace, cached_property, cheapest, values_of
+from tilesmith.solvers.solver import Axis, Config, SearchSpace, cached_property, values_of
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
