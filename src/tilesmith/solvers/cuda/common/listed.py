@@ -40,14 +40,15 @@ def cheapest(
     least: Callable[[Tile, Fit], float],
     seconds: Callable[[Tile, Fit], float],
     fit: Fit,
-) -> Tile | None:
+) -> Tile:
     """The first of the tiles that fit with the fewest ``seconds``, among the ``variants`` of those ``sizes`` that fit.
 
     ``least`` of a size is no more than the seconds of its variants: where it is more than the best that is known, they
-    are not looked at.
+    are not looked at. Raises ``ValueError`` if none fits.
     """
     order = sorted((least(size, fit), number, size) for number, size in enumerate(sizes))
-    best, known = None, (inf, 0)
+    best: Tile | None = None
+    known = (inf, 0)
     for bound, number, size in order:
         if (bound, number) > known:
             break
@@ -55,6 +56,8 @@ def cheapest(
             found = (seconds(tile, fit), number)
             if found < known and tile.fits:
                 best, known = tile, found
+    if best is None:
+        raise ValueError("no tile fits this problem")
     return best
 
 

@@ -142,11 +142,9 @@ def _default(form: DenseForm, target: CudaTarget) -> Config:
     """The cost model's choice among some hundreds of tiles."""
     space = _space(form, target)
     fit = fit_of(target).mma
-    best = cheapest(_sizes(form, space, target), _changed, least_seconds, predicted_seconds, fit)
-    if best is None:
-        raise ValueError("no tile fits this problem")
-    wider = best.config.replace(group_m=8)
-    return wider if space.contains(wider) else best.config
+    best = cheapest(_sizes(form, space, target), _changed, least_seconds, predicted_seconds, fit).config
+    wider = best.replace(group_m=8)
+    return wider if space.contains(wider) else best
 
 
 def _fits(form: DenseForm, target: CudaTarget) -> bool:

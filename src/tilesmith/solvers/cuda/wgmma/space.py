@@ -112,10 +112,7 @@ class Space:
     def best(self) -> Config:
         """The first of ``ranked``."""
         fit = fit_of(self.target).tile
-        tile = cheapest(self._sizes(), self._variants, least_seconds, predicted_seconds, fit)
-        if tile is None:
-            raise ValueError("no tile fits this problem")
-        return self._grouped(tile.config)
+        return self._grouped(cheapest(self._sizes(), self._variants, least_seconds, predicted_seconds, fit).config)
 
     def _grouped(self, config: Config) -> Config:
         """``config`` with so many rows of tiles walked together that what its columns bring from DRAM is read once."""
