@@ -10,6 +10,7 @@ import pytest
 from tilesmith import ConvSignature, GemmSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.solvers.cuda.mma import solver as mma
+from tilesmith.solvers.cuda.phases import solver as phases
 from tilesmith.solvers.cuda.wgmma import solver as wgmma
 from tilesmith.solvers.cuda.wgmma import space
 from tilesmith.solvers.solver import Accepted
@@ -18,7 +19,7 @@ from tilesmith.targets.names import parse_target
 
 H100, H200, FEWER = (parse_target(name) for name in ("sm_90a:132:h100", "sm_90a:132:h200", "sm_90a:78"))
 A100 = parse_target("sm_80")
-PROBLEMS = 16  # of each kind
+PROBLEMS = 12  # of each kind
 
 
 def products(rng: random.Random) -> Iterator[GemmSignature]:
@@ -53,6 +54,8 @@ def convolutions(rng: random.Random) -> Iterator[ConvSignature]:
 CASES = {
     "wgmma_gemm": (wgmma.GemmSm90Solver(), products, (H100, H200, FEWER)),
     "wgmma_conv": (wgmma.ConvSm90Solver(), convolutions, (H100, H200, FEWER)),
+    "mma_phases": (phases.PhasesSolver(), convolutions, (H200, A100)),
+    "wgmma_phases": (phases.WgmmaPhasesSolver(), convolutions, (H100, H200)),
     "mma products": (mma.MmaDenseSolver(exact=False), products, (H200, A100)),
     "mma convolutions": (mma.MmaDenseSolver(exact=False), convolutions, (H200, A100)),
 }
@@ -75,11 +78,22 @@ def sizes_of(solver, geometry, target):
     """The tiles of all sizes, and what makes a size's variants, bound and estimate."""
     if isinstance(solver, mma.MmaDenseSolver):
         form, fit = mma.dense_form(geometry), fit_of(target).mma
-        sizes, variants, module = mma._sizes(form, mma._space(form, target), target), mma._changed, mma
+        sizes, variants = mma._sizes(form, mma._space(form, target), target), mma._changed
+    elif isinstance(solver, phases.PhasesSolver):
+        fit = phases._fit(target, solver.wgmma)
+        sizes, variants = phases._sizes(phases._form(geometry), target, solver.wgmma), phases._changed
     else:
         found, fit = space.Space(solver.forms(geometry), target), fit_of(target).tile
-        sizes, variants, module = found._sizes(), found._variants, space
-    return sizes, variants, lambda t: module.least_seconds(t, fit), lambda t: module.predicted_seconds(t, fit)
+        sizes, variants = found._sizes(), found._variants
+    module, estimate = estimates_of(solver)
+    return sizes, variants, lambda t: module.least_seconds(t, fit), lambda t: getattr(module, estimate)(t, fit)
+
+
+def estimates_of(solver):
+    """The module whose functions a solver's choice calls, and the name of the one that estimates."""
+    if isinstance(solver, phases.PhasesSolver):
+        return phases, "phases_seconds"
+    return mma if isinstance(solver, mma.MmaDenseSolver) else space, "predicted_seconds"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -94,17 +108,17 @@ def test_no_tile_is_estimated_below_its_bound(name):
 @pytest.mark.parametrize("name", CASES)
 def test_the_choice_is_that_of_all_tiles(name, monkeypatch):
     solver, *_ = CASES[name]
-    module = mma if isinstance(solver, mma.MmaDenseSolver) else space
-    estimate, asked = module.predicted_seconds, []
+    module, called = estimates_of(solver)
+    estimate, asked = getattr(module, called), []
 
     def counted(tile, fit):
         asked.append(tile)
         return estimate(tile, fit)
 
-    monkeypatch.setattr(module, "predicted_seconds", counted)
+    monkeypatch.setattr(module, called, counted)
     few = every = 0
     for geometry, target in some(name):
-        choose = type(solver).default_config.__wrapped__
+        choose = type(solver).default_config.__wrapped__  # which remembers nothing
         asked.clear()
         chosen = choose(solver, geometry, target)
         few += len(asked)
