@@ -60,18 +60,19 @@ def problems_of(path: Path) -> Iterator[Signature]:
 
 
 def asked(problem: Signature, target: Target, of_solvers: dict[str, list[float]]) -> float:
-    """Seconds of processor time for every solver's answers about every form of ``problem``."""
-    total = 0.0
+    """Seconds of processor time for every solver's answers about every form of ``problem``, and for the forms."""
+    first = time.process_time()
+    geometries = [rewrite.signature.geometry for rewrite in rewrites(problem)]
+    forms = [(geometry, features_of(geometry)) for geometry in geometries]
+    began = time.process_time()
     for solver in solvers_for(target):
-        began = time.process_time()
-        for geometry in (rewrite.signature.geometry for rewrite in rewrites(problem)):
-            verdict = refusal(solver.features, features_of(geometry)) or solver.applicable(geometry, target)
+        for geometry, features in forms:
+            verdict = refusal(solver.features, features) or solver.applicable(geometry, target)
             if isinstance(verdict, Accepted):
                 solver.predict(geometry, solver.default_config(geometry, target), target)
-        taken = time.process_time() - began
-        of_solvers.setdefault(solver.name, []).append(taken)
-        total += taken
-    return total
+        before, began = began, time.process_time()
+        of_solvers.setdefault(solver.name, []).append(began - before)
+    return began - first
 
 
 def show(name: str, times: list[float]) -> None:

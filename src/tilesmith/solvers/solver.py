@@ -193,8 +193,17 @@ class Configured:
             raise KeyError(", ".join(sorted(values.keys() - self.varied)))
         tile = object.__new__(type(self))
         value = self.value | values
-        tile.__dict__.update(self._shared, config=Config(tuple(value.items())), value=value, _shared=self._shared)
+        tile.__dict__.update(self._shared, value=value, _shared=self._shared)
         return tile
+
+    if not TYPE_CHECKING:  # which would believe in every name
+
+        def __getattr__(self, name: str) -> Any:
+            """The config of a changed tile: few are asked for theirs."""
+            if name != "config":
+                raise AttributeError(name)
+            config = self.__dict__["config"] = Config(tuple(self.value.items()))
+            return config
 
 
 def steady_part(part: Callable[Concatenate[TileOf, Fit, P], Answer]) -> Callable[Concatenate[TileOf, Fit, P], Answer]:

@@ -13,6 +13,7 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, slot
 from tilesmith.solvers.cuda.common.dense_conv import even_step
 from tilesmith.solvers.cuda.common.form import (
+    Mapped,
     Placed,
     Sm90Form,
     Taps,
@@ -20,8 +21,6 @@ from tilesmith.solvers.cuda.common.form import (
     Window,
     aligned,
     element_of,
-    even_pixels,
-    pixel_axes,
     refuse_dtypes,
     result_slots,
     scale_slot,
@@ -139,6 +138,20 @@ def _axis(g: ConvGeometry, i: int) -> list[list[tuple[int, int]]]:
     return [
         sorted(((phase + p - r * d) // s, r) for r in range(f) if (phase + p - r * d) % s == 0) for phase in range(s)
     ]
+
+
+def pixel_axes(pointer: Pointer, view: TensorView, spatial: int) -> Mapped:
+    """A tensor of pixels by (C, W, H, [D,] N); ``spatial`` is 2 or 3."""
+    n, c, *sizes = view.shape
+    dims = (c, *reversed(sizes[3 - spatial :]), n)
+    strides = (*reversed(view.strides[5 - spatial :]), view.strides[0])
+    return Mapped(pointer, dims, steps_along(dims[1:], strides, dtype(view.dtype).nbytes))
+
+
+def even_pixels(view: TensorView) -> bool:
+    """Whether a tensor map can walk the pixels."""
+    nbytes, sizes = dtype(view.dtype).nbytes, (view.shape[0], *view.shape[2:])
+    return aligned(*steps_along(sizes, (view.strides[0], *view.strides[2:]), nbytes), nbytes=nbytes)
 
 
 def _window(

@@ -15,7 +15,7 @@ from math import prod
 from tilesmith.plan.records import Pointer
 from tilesmith.problems.dtypes import acc_dtype, dtype
 from tilesmith.problems.epilogue import IDENTITY, Epilogue
-from tilesmith.problems.geometry import GemmGeometry, TensorView
+from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import BYTES, HALVES, MAX_INDEX, slot
 from tilesmith.solvers.solver import Rejected, cached_property
@@ -259,20 +259,6 @@ def element_of(name: str, tf32: bool) -> str:
 def steps_along(sizes: tuple[int, ...], strides: tuple[int, ...], nbytes: int = 2) -> tuple[int, ...]:
     """``strides`` of elements of ``nbytes``, those of unit axes replaced by one that is surely aligned."""
     return tuple(16 // nbytes if size == 1 else stride for size, stride in zip(sizes, strides, strict=True))
-
-
-def pixel_axes(pointer: Pointer, view: TensorView, spatial: int) -> Mapped:
-    """A tensor of pixels by (C, W, H, [D,] N); ``spatial`` is 2 or 3."""
-    n, c, *sizes = view.shape
-    dims = (c, *reversed(sizes[3 - spatial :]), n)
-    strides = (*reversed(view.strides[5 - spatial :]), view.strides[0])
-    return Mapped(pointer, dims, steps_along(dims[1:], strides, dtype(view.dtype).nbytes))
-
-
-def even_pixels(view: TensorView) -> bool:
-    """Whether a tensor map can walk the pixels."""
-    nbytes, sizes = dtype(view.dtype).nbytes, (view.shape[0], *view.shape[2:])
-    return aligned(*steps_along(sizes, (view.strides[0], *view.strides[2:]), nbytes), nbytes=nbytes)
 
 
 @lru_cache(maxsize=256)

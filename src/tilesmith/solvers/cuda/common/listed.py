@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, product, takewhile
+from math import inf
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.target import CudaTarget
+
+ROUNDED = 1 - 1e-9  # of a bound whose sums are rounded otherwise than those of an estimate
 
 
 class HasFits(Protocol):
@@ -26,8 +29,36 @@ class HasFits(Protocol):
     def changed(self, **values: int) -> Self: ...
 
 
+Fit = TypeVar("Fit")
 Form = TypeVar("Form")
 Tile = TypeVar("Tile", bound=HasFits)
+
+
+def cheapest(
+    sizes: Iterable[Tile],
+    variants: Callable[[Tile], Iterable[Tile]],
+    least: Callable[[Tile, Fit], float],
+    seconds: Callable[[Tile, Fit], float],
+    fit: Fit,
+) -> Tile:
+    """The first of the tiles that fit with the fewest ``seconds``, among the ``variants`` of those ``sizes`` that fit.
+
+    ``least`` of a size is no more than the seconds of its variants: where it is more than the best that is known, they
+    are not looked at. Raises ``ValueError`` if none fits.
+    """
+    order = sorted((least(size, fit), number, size) for number, size in enumerate(sizes))
+    best: Tile | None = None
+    known = (inf, 0)
+    for bound, number, size in order:
+        if (bound, number) > known:
+            break
+        for tile in variants(size) if size.fits else ():
+            found = (seconds(tile, fit), number)
+            if found < known and tile.fits:
+                best, known = tile, found
+    if best is None:
+        raise ValueError("no tile fits this problem")
+    return best
 
 
 def sharing_sm(alone: Tile, counts: Sequence[int]) -> Iterator[Tile]:

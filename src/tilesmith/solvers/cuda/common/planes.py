@@ -7,8 +7,6 @@ a small kernel before the convolution looks for them (``beyond.cu``), and the co
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from tilesmith.codegen.cuda.mma import mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, unit
 from tilesmith.plan.records import Launch, Pointer, Source, Space
@@ -45,18 +43,6 @@ def multiplies_padding(form: Sm90Form) -> bool:
     return not form.halo
 
 
-class _Tile(Protocol):
-    @property
-    def form(self) -> Sm90Form: ...
-    @property
-    def left_out(self) -> float: ...
-
-
-def looks(t: _Tile) -> bool:
-    """Whether a kernel before the convolution has to look for Inf and NaN in what the tiles leave out."""
-    return t.left_out > 0 and multiplies_padding(t.form)
-
-
 def look_seconds(target: CudaTarget) -> float:
     """The launch that reads the filter once."""
     return fit_of(target).tile.look
@@ -76,10 +62,6 @@ def leaves_out(form: Sm90Form, target: CudaTarget) -> float:
 def look_bytes(form: Sm90Form) -> int:
     """Bytes of what the kernel before the convolution writes: a number for each plane of each channel."""
     return 4 * planes(form) * form.cols
-
-
-def beyond_argument(found: bool) -> Argument:
-    return Argument("beyond", "const float *", Pointer(Space.WORKSPACE) if found else None)
 
 
 def look(form: Sm90Form, target: CudaTarget, number: int) -> tuple[Source, Launch]:

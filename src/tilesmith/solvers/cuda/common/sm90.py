@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tilesmith.codegen.cuda.unit import Argument, template
-from tilesmith.plan.records import Im2col, Integer, TensorMap
+from tilesmith.plan.records import Im2col, Integer, Pointer, Space, TensorMap
 from tilesmith.problems.dtypes import acc_dtype
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.solvers.cuda.common.form import Mapped, Sm90Form, Tiled, Window
@@ -76,6 +76,11 @@ def divisors(**values: int) -> tuple[Argument, ...]:
 def along(axes: str, **values: Iterable[int]) -> dict[str, int]:
     """``<name>_<axis>`` for each value of each name."""
     return {f"{name}_{axis}": v for name, each in values.items() for axis, v in zip(axes, each, strict=True)}
+
+
+def beyond_argument(found: bool) -> Argument:
+    """What the kernel of ``planes.look`` has found."""
+    return Argument("beyond", "const float *", Pointer(Space.WORKSPACE) if found else None)
 
 
 def edge_pointers(form: Sm90Form) -> tuple[Argument, Argument]:

@@ -32,13 +32,13 @@ class RowsTile(RowsWindow):
         """
         known = [self.words_of(variant) for variant in range(self.variants)]
         each = [sorted(words, key=lambda word: self.mask(word) != 0xFFFFFFFF) for words in known]
-        length = -(-max(map(len, each)) // 8) * 8
+        length = 8 * self.steps
         return tuple(word for words in each for word in (*words, *([None] * (length - len(words)))))
 
     @steady
     def steps(self) -> int:
         """Products of 16 k of a variant."""
-        return len(self.words) // 8 // self.variants
+        return -(-self.most_words // 8)
 
     @steady
     def block_n(self) -> int:

@@ -26,7 +26,7 @@ class RowsWeightsTile(RowsWindow):
     @steady
     def matrices(self) -> int:
         """Of a variant."""
-        return -(-max(len(self.words_of(v)) for v in range(self.variants)) // _WORDS)
+        return -(-self.most_words // _WORDS)
 
     @steady
     def words(self) -> tuple[Word | None, ...]:

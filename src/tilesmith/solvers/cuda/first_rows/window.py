@@ -84,10 +84,19 @@ class RowsWindow(Configured):
         """Planes and rows of the filter."""
         return tuple((d, r) for d in range(self.g.filter[0]) for r in range(self.g.filter[1]))
 
+    def _early(self, variant: int) -> int:
+        """1 where a run's first word begins one element ahead of it."""
+        return (self.shift + variant * self.step) % 2
+
     def words_of(self, variant: int) -> list[Word]:
         """Words of the window's runs."""
-        early = (self.shift + variant * self.step) % 2  # a word begins one element ahead of the run
-        return [Word(d, r, e) for d, r in self.rows for e in range(-early, self.run, 2)]
+        return [Word(d, r, e) for d, r in self.rows for e in range(-self._early(variant), self.run, 2)]
+
+    @steady
+    def most_words(self) -> int:
+        """Words of the variant that has most."""
+        early = max(map(self._early, range(self.variants)))
+        return prod(self.g.filter[:2]) * -(-(self.run + early) // 2)
 
     def mask(self, word: Word | None) -> int:
         """Which halves of a word belong to taps."""

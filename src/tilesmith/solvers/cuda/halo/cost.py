@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
-from tilesmith.solvers.cuda.common.planes import look_seconds, looks
+from tilesmith.solvers.cuda.common.planes import look_seconds
 from tilesmith.solvers.cuda.halo.tile import HaloTile
 
 if TYPE_CHECKING:
@@ -36,5 +36,5 @@ def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
     if min(form.channels, form.cols) < 16 and t.groups == 1:
         cycles *= fit.few_channels
     busy, moving = cycles / fit.clock, moved / (fit.bandwidth * t.target.bytes_per_s)
-    looking = look_seconds(t.target) if looks(t) else 0.0
+    looking = look_seconds(t.target) if t.looks else 0.0
     return max(busy, moving) + fit.overlap * min(busy, moving) + looking

@@ -8,12 +8,14 @@ from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Source, TensorMap
-from tilesmith.solvers.cuda.common.form import Mapped, Tiled, pixel_axes
+from tilesmith.solvers.cuda.common.conv_form import pixel_axes
+from tilesmith.solvers.cuda.common.form import Mapped, Tiled
 from tilesmith.solvers.cuda.common.groups import with_groups
-from tilesmith.solvers.cuda.common.planes import beyond_argument, look, look_bytes, looks, planes
+from tilesmith.solvers.cuda.common.planes import look, look_bytes, planes
 from tilesmith.solvers.cuda.common.sm90 import (
     TYPES,
     along,
+    beyond_argument,
     box_map,
     divisors,
     edge_pointers,
@@ -34,7 +36,7 @@ def halo_draft(t: HaloTile) -> Draft:
     source = _kernel(t, arguments)
     launch = Launch(0, source.symbol, (t.grid, 1, 1), (*_maps(t), *passed(arguments)), (t.threads, 1, 1),
                     shared_bytes=t.shared_bytes, programmatic=True)  # fmt: skip
-    if not looks(t):
+    if not t.looks:
         return Draft((source,), (launch,))
     looking, before = look(t.form, t.target, 1)
     return Draft((source, looking), (before, launch), workspace_bytes=look_bytes(t.form))
@@ -54,7 +56,7 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
         },
         flags={
             "PINGPONG": t.pingpong, "RESIDENT": bool(v["resident"]), "A_BY_COLUMNS": form.b_columns,
-            "GROUPED": t.groups > 1, "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t),
+            "GROUPED": t.groups > 1, "LEAVES_OUT": t.left_out > 0, "LOOKS": t.looks,
             "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "REPAIR": form.halo,
         },
         types={"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
@@ -82,7 +84,7 @@ def _arguments(t: HaloTile) -> tuple[Argument, ...]:
     )  # fmt: skip
     return (
         Argument("out", out, form.out), Argument("bias", f"const {out}", form.bias or form.out),
-        Argument("residual", f"const {out}", form.residual), *edge_pointers(form), beyond_argument(looks(t)),
+        Argument("residual", f"const {out}", form.residual), *edge_pointers(form), beyond_argument(t.looks),
         *integers(
             "int", tiles=t.tiles, tiles_m=t.tiles_m, tiles_w=tiles_w, tiles_h=tiles_h, rows=form.cols,
             channels=form.channels, **along("whd", corner=three(window.corner, 0)), **sizes,

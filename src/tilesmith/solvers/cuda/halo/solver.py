@@ -9,8 +9,8 @@ from tilesmith.plan.records import Draft
 from tilesmith.problems.features import ACTIVATED, USUAL
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.conv_form import conv_form
-from tilesmith.solvers.cuda.common.form import Sm90Form, Window, even_pixels, stores_whole
+from tilesmith.solvers.cuda.common.conv_form import conv_form, even_pixels
+from tilesmith.solvers.cuda.common.form import Sm90Form, Window, stores_whole
 from tilesmith.solvers.cuda.common.groups import one_group, refuse_groups
 from tilesmith.solvers.cuda.common.solver import WindowSolver
 from tilesmith.solvers.cuda.halo.cost import halo_seconds

@@ -7,7 +7,7 @@ from math import ceil, prod
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.form import Sm90Form, Window
-from tilesmith.solvers.cuda.common.planes import leaves_out
+from tilesmith.solvers.cuda.common.planes import leaves_out, multiplies_padding
 from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile
 from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
@@ -132,6 +132,11 @@ class HaloTile(WarpgroupTile):
     def left_out(self) -> float:
         """The share of the taps that tiles leave out: of a filter that stays, none."""
         return 0.0 if self.value["resident"] else leaves_out(self.form, self.target)
+
+    @property
+    def looks(self) -> bool:
+        """Whether a kernel before the convolution has to look for Inf and NaN in what the tiles leave out."""
+        return self.left_out > 0 and multiplies_padding(self.form)
 
     @cached_property
     def fits(self) -> bool:

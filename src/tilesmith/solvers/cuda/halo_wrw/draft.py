@@ -9,9 +9,9 @@ from tilesmith.codegen.cuda.hopper import hopper_prelude, product_text
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space, TensorMap
 from tilesmith.problems.geometry import TensorView
-from tilesmith.solvers.cuda.common.conv_form import spatial_axes
+from tilesmith.solvers.cuda.common.conv_form import pixel_axes, spatial_axes
 from tilesmith.solvers.cuda.common.dense import slot
-from tilesmith.solvers.cuda.common.form import Sm90Form, pixel_axes
+from tilesmith.solvers.cuda.common.form import Sm90Form
 from tilesmith.solvers.cuda.common.groups import with_groups
 from tilesmith.solvers.cuda.common.sm90 import TYPES, along, box_map, divisors, shared_text, sum_groups
 from tilesmith.solvers.cuda.halo_wrw.tile import HaloWrwTile

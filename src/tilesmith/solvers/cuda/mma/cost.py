@@ -6,7 +6,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from tilesmith.solvers.cuda.common.dense import DenseForm, Lines
-from tilesmith.solvers.cuda.mma.tile import MmaTile
+from tilesmith.solvers.cuda.common.listed import ROUNDED
+from tilesmith.solvers.cuda.mma.tile import MAX_STAGES, MmaTile
 from tilesmith.solvers.solver import steady_part
 
 if TYPE_CHECKING:
@@ -16,22 +17,47 @@ _CONVERTED = {"tf32": 1, "fp8e4m3": 2, "fp8e5m2": 2}
 
 
 def predicted_seconds(t: MmaTile, fit: MmaFit) -> float:
-    form, target = t.form, t.target
-    clock = target.clock_hz * fit.clock
-    resident = t.blocks_per_sm
+    resident, cores = t.blocks_per_sm, t.target.cores
     steps = ceil(t.steps / t.split)
-    waves = ceil(t.grid / (target.cores * resident))
-    busy = min(resident, ceil(t.grid / target.cores))
+    waves = ceil(t.grid / (cores * resident))
+    busy = min(resident, ceil(t.grid / cores))
     per_step = max(_work(t, fit, busy), _latency(t, fit) / (t.value["stages"] - 1)) + fit.step
+    return _seconds(t, fit, waves * (steps * per_step + _epilogue(t, fit, busy)), t.split)
+
+
+def least_seconds(t: MmaTile, fit: MmaFit) -> float:
+    """No more than the estimate of ``t``, of two stages and whole sums, nor of any tile that it is changed to.
+
+    No more blocks than those of ``t`` share an SM, and all SMs have as much to do.
+    """
+    resident, cores = t.blocks_per_sm, t.target.cores
+    work, waited = _work(t, fit, resident) / resident, _latency(t, fit) / (MAX_STAGES - 1)
+
+    def least(split: int) -> float:
+        each = ceil(t.tiles * split / cores)  # blocks of an SM
+        steps, waves = ceil(t.steps / split), ceil(each / resident)
+        cycles = steps * (max(each * work, waves * waited) + waves * fit.step)
+        return _seconds(t, fit, (cycles + waves * _epilogue(t, fit, each / waves)) * ROUNDED, split)
+
+    return min(map(least, t.splits))
+
+
+def _epilogue(t: MmaTile, fit: MmaFit, busy: float) -> float:
+    """Cycles in which ``busy`` blocks of an SM store their results."""
+    form, results = t.form, busy * t.block_m * t.block_n
     stored = fit.stored_wide if form.out_vector > 1 else fit.stored if form.out.channel == 1 else fit.scattered_store
-    results = busy * t.block_m * t.block_n
     epilogue = fit.epilogue + results / stored
-    epilogue += fit.result_gemm * results if form.kind == "gemm" else fit.result_conv * results + fit.tile
-    cycles = fit.start + waves * (steps * per_step + epilogue)
-    seconds = max(cycles / clock, form.moved_bytes / (fit.bandwidth * target.bytes_per_s))
-    if t.split > 1:
-        moved = (t.partial_bytes * 2) / (fit.partial_bandwidth * target.bytes_per_s)
-        seconds += fit.second_kernel + moved + t.split * fit.partial
+    return epilogue + (fit.result_gemm * results if form.kind == "gemm" else fit.result_conv * results + fit.tile)
+
+
+def _seconds(t: MmaTile, fit: MmaFit, cycles: float, split: int) -> float:
+    """Seconds of ``cycles`` of an SM, of memory, and of the kernel that adds ``split`` parts."""
+    target = t.target
+    computing = (fit.start + cycles) / (target.clock_hz * fit.clock)
+    seconds = max(computing, t.form.moved_bytes / (fit.bandwidth * target.bytes_per_s))
+    if split > 1:
+        moved = (split * t.sum_bytes * 2) / (fit.partial_bandwidth * target.bytes_per_s)
+        seconds += fit.second_kernel + moved + split * fit.partial
     return seconds
 
 

@@ -20,9 +20,10 @@ from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import BYTES, DenseForm, dense_gemm, within_index
 from tilesmith.solvers.cuda.common.dense_conv import dense_conv
-from tilesmith.solvers.cuda.mma.cost import predicted_seconds
+from tilesmith.solvers.cuda.common.listed import cheapest
+from tilesmith.solvers.cuda.mma.cost import least_seconds, predicted_seconds
 from tilesmith.solvers.cuda.mma.draft import mma_draft
-from tilesmith.solvers.cuda.mma.tile import MmaTile
+from tilesmith.solvers.cuda.mma.tile import MAX_STAGES, SPLITS, MmaTile
 from tilesmith.solvers.solver import (
     Accepted,
     Axis,
@@ -37,15 +38,15 @@ from tilesmith.solvers.solver import (
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
-_SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+_STAGES = tuple(range(2, MAX_STAGES + 1))
 AXES = (
     Axis("block_m", (16, 32, 64, 128, 256), "Rows of the results of a block."),
     Axis("block_n", (16, 32, 64, 128, 256), "Columns of the results of a block."),
     Axis("block_k", (16, 32, 64, 128), "Depth of a step of the ring."),
     Axis("warps_m", (1, 2, 4), "Warps along the rows of a block."),
     Axis("warps_n", (1, 2, 4), "Warps along the columns of a block."),
-    Axis("stages", (2, 3, 4, 5), "Stages of the ring."),
-    Axis("split_k", _SPLITS, "Parts of k that a second kernel adds."),
+    Axis("stages", _STAGES, "Stages of the ring."),
+    Axis("split_k", SPLITS, "Parts of k that a second kernel adds."),
     Axis("group_m", (1, 4, 8, 16), "Rows of tiles that are walked together."),
 )
 _NAMES = tuple(axis.name for axis in AXES)
@@ -141,32 +142,26 @@ def _default(form: DenseForm, target: CudaTarget) -> Config:
     """The cost model's choice among some hundreds of tiles."""
     space = _space(form, target)
     fit = fit_of(target).mma
-    best = min(_tiles(form, space, target), key=lambda tile: predicted_seconds(tile, fit), default=None)
-    if best is None:
-        raise ValueError("no tile fits this problem")
-    wider = best.config.replace(group_m=8)
-    return wider if space.contains(wider) else best.config
+    best = cheapest(_sizes(form, space, target), _changed, least_seconds, predicted_seconds, fit).config
+    wider = best.replace(group_m=8)
+    return wider if space.contains(wider) else best
 
 
 def _fits(form: DenseForm, target: CudaTarget) -> bool:
-    """Whether there is a tile for the form at all."""
-    return next(_tiles(form, _space(form, target), target), None) is not None
+    """Whether there is a tile for the form at all: where none of two stages fits, none of more stages or parts does."""
+    return any(tile.fits for tile in _sizes(form, _space(form, target), target))
 
 
-def _tiles(form: DenseForm, space: SearchSpace, target: CudaTarget) -> Iterator[MmaTile]:
-    """Some hundreds that fit."""
+def _sizes(form: DenseForm, space: SearchSpace, target: CudaTarget) -> Iterator[MmaTile]:
+    """A tile of each size, of two stages, whether or not it fits."""
     shapes = _FLOAT_SHAPES if form.exact else _TENSOR_SHAPES
     for bm, bn, wm, wn in shapes:
-        if bm not in space.axes["block_m"] or bn not in space.axes["block_n"]:
-            continue
-        for bk in space.axes["block_k"]:
-            values = (bm, bn, bk, wm, wn, 2, 1, 1)
-            first = MmaTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
-            if not first.fits:  # nor does one of more stages or parts
-                continue
-            # Splitting serves to fill the machine, no more.
-            splits = [n for n in _SPLITS if n == 1 or (n <= first.steps and first.tiles * n <= 6 * target.cores)]
-            for stages, split in product((2, 3, 4, 5), splits):
-                tile = first.changed(stages=stages, split_k=split)
-                if tile.fits:
-                    yield tile
+        if bm in space.axes["block_m"] and bn in space.axes["block_n"]:
+            for bk in space.axes["block_k"]:
+                values = (bm, bn, bk, wm, wn, 2, 1, 1)
+                yield MmaTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target)
+
+
+def _changed(first: MmaTile) -> Iterator[MmaTile]:
+    """Tiles of the size of ``first``."""
+    return (first.changed(stages=stages, split_k=split) for stages, split in product(_STAGES, first.splits))

@@ -9,6 +9,8 @@ from tilesmith.solvers.cuda.common.tile import BlockTile
 from tilesmith.solvers.solver import cached_property, steady
 
 _MASK_TAPS = 32  # taps of a phase up to which a register says which of them lie in the image
+MAX_STAGES = 5
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _MAX_GRID = 2**31 - 1
 _MAX_WORKSPACE = 2**31
 
@@ -88,6 +90,12 @@ class MmaTile(BlockTile):
         """Steps along k of the longest phase, before they are split."""
         return max(1, -(-self.form.length // self.block_k))
 
+    @steady
+    def splits(self) -> tuple[int, ...]:
+        """The parts that are worth it: splitting serves to fill the machine, no more."""
+        most = min(self.steps, 6 * self.target.cores // self.tiles)
+        return tuple(n for n in SPLITS if n <= max(1, most))
+
     @cached_property
     def grid(self) -> int:
         return self.tiles * self.split
@@ -102,14 +110,14 @@ class MmaTile(BlockTile):
         return -(-self.form.columns // 4) * 4
 
     @steady
-    def _sum_bytes(self) -> int:
+    def sum_bytes(self) -> int:
         """Workspace of a part of the sums."""
         return self.form.layers * self.form.rows * self.pitch * 4
 
     @cached_property
     def partial_bytes(self) -> int:
         """Workspace of the partial sums."""
-        return self.split * self._sum_bytes if self.split > 1 else 0
+        return self.split * self.sum_bytes if self.split > 1 else 0
 
     @steady
     def registers(self) -> int:

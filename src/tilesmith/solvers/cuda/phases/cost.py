@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
+from tilesmith.solvers.cuda.common.listed import ROUNDED
 from tilesmith.solvers.cuda.phases.tile import PhasesTile
 from tilesmith.solvers.solver import steady_part
 
@@ -17,23 +18,44 @@ def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
     return _seconds(t, fit, t.value["strip_h"], t.value["blocks_per_sm"], t.resident)
 
 
+def least_seconds(t: PhasesTile, fit: PhasesFit) -> float:
+    """No more than the estimate of any tile that ``t`` is changed to.
+
+    All SMs have as much to do, one strip has all rows, and the filter, or pieces of it, are brought once.
+    """
+    form = t.form
+    units, waits = _turn(t, fit, True, 8 if form.in_vector == 1 else form.in_vector)
+    each = t.least_turns * t.blocks_n / t.target.cores  # turns of an SM's blocks
+    cycles = _joined(ceil(each) * units, ceil(each / t.most_blocks) * waits, fit.overlap[0])
+    return _together(t, fit, cycles + t.filter_bytes / fit.filter, t.least_turns * _moved(t, True)) * ROUNDED
+
+
 @steady_part
 def _seconds(t: PhasesTile, fit: PhasesFit, strip: int, blocks: int, resident: bool) -> float:
     form, target = t.form, t.target
     padded = t.padded
     units, waits = _turn(t, fit, resident, 8 if padded else form.in_vector)
     busy = min(blocks, ceil(t.grid / target.cores))
-    inner, outer = fit.overlap
-    turn = ((busy * units) ** inner + waits**inner) ** (1 / inner)
+    turn = _joined(busy * units, waits, fit.overlap[0])
     turns = ceil(t.tiles * t.blocks_n / t.grid) * t.turns
     once = t.filter_bytes * (t.chunks if resident else 1) / fit.filter
-    computing = (turns * turn + once + fit.start) / (fit.clock * target.clock_hz)
-    cached = (t.tiles * t.turns * t.blocks_n * _moved(t, resident) + form.result_bytes) / fit.l2 + fit.latency
-    memory = form.moved_bytes / (fit.bandwidth * target.bytes_per_s) + fit.latency
-    seconds = float((computing**outer + cached**outer + memory**outer) ** (1 / outer))
+    seconds = _together(t, fit, turns * turn + once, t.tiles * t.turns * _moved(t, resident))
     if padded:
         seconds += fit.copied + form.outer * prod(form.size) * (form.channels + form.padded) * 2 / fit.l2
     return seconds
+
+
+def _together(t: PhasesTile, fit: PhasesFit, cycles: float, moved: int) -> float:
+    """Seconds of ``cycles`` of an SM, of the ``moved`` bytes of each block of columns through L2, and of memory."""
+    form, target, outer = t.form, t.target, fit.overlap[1]
+    computing = (cycles + fit.start) / (fit.clock * target.clock_hz)
+    cached = (moved * t.blocks_n + form.result_bytes) / fit.l2 + fit.latency
+    memory = form.moved_bytes / (fit.bandwidth * target.bytes_per_s) + fit.latency
+    return float((computing**outer + cached**outer + memory**outer) ** (1 / outer))
+
+
+def _joined(units: float, waits: float, norm: float) -> float:
+    return float((units**norm + waits**norm) ** (1 / norm))
 
 
 @steady_part

@@ -15,7 +15,8 @@ from tilesmith.plan.records import Draft
 from tilesmith.problems.features import EPILOGUE, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.phases.cost import phases_seconds
+from tilesmith.solvers.cuda.common.listed import cheapest
+from tilesmith.solvers.cuda.phases.cost import least_seconds, phases_seconds
 from tilesmith.solvers.cuda.phases.draft import phases_draft
 from tilesmith.solvers.cuda.phases.form import PhasesForm, phases_form
 from tilesmith.solvers.cuda.phases.tile import PhasesTile, fills, product_rows, window_of
@@ -101,8 +102,8 @@ class PhasesSolver:
 
     @remembered
     def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        tiles, fit = _tiles(_form(problem), target, self.wgmma), _fit(target, self.wgmma)
-        return min(tiles, key=lambda tile: phases_seconds(tile, fit)).config
+        sizes, fit = _sizes(_form(problem), target, self.wgmma), _fit(target, self.wgmma)
+        return cheapest(sizes, _changed, least_seconds, phases_seconds, fit).config
 
     def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
         return phases_draft(self.tile(problem, config, target))
@@ -204,26 +205,36 @@ def _shapes(form: PhasesForm, on_n: bool, blocks: int, wgmma: bool) -> list[Box]
 
 
 def _tiles(form: PhasesForm, target: CudaTarget, wgmma: bool) -> Iterator[PhasesTile]:
-    """Configs that fit and may be fast: as many blocks on an SM as there is room for, or somewhat fewer."""
+    """Configs that fit and may be fast."""
+    return (tile for alone in _sizes(form, target, wgmma) for tile in _changed(alone) if tile.fits)
+
+
+def _sizes(form: PhasesForm, target: CudaTarget, wgmma: bool) -> Iterator[PhasesTile]:
+    """A tile of each size: alone on an SM, of two stages."""
     for on_n in _on_n(form):
         columns = (form.row_columns, prod(form.filter) * form.cols, prod(form.filter[:2]) * form.row_columns)[on_n]
         phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * columns <= 256)
         for box in _shapes(form, bool(on_n), 2 * target.cores, wgmma):
-            strips = {n: _strip(form, box, n * target.cores) if on_n else 0 for n in AXES[-1].values}
+            strip = _strip(form, box, target.cores) if on_n else 0
             along = product_rows(form, box, on_n, wgmma)
             warps = [each for each in (_WARPGROUPS if wgmma else _WARPS) if fills(along, each[0], wgmma)]
             for rows, (warps_m, warps_n), c in product(phase_rows, warps, _blocks(form)):
                 m, n = -(-prod(box) // (16 * warps_m)), -(-rows * columns // (8 * warps_n))
                 if m * n > 32 or (warps_n > 1 and n < 2):
                     continue
-                values = (on_n, *box, strips[1], rows, c, warps_m, warps_n, 2, 1)
+                values = (on_n, *box, strip, rows, c, warps_m, warps_n, 2, 1)
                 alone = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target, wgmma)
-                most = alone.most_blocks if alone.exists else 0
-                for blocks in [blocks for blocks in AXES[-1].values if blocks <= most][-2:]:
-                    for stages in (2,) if c >= form.channels else (2, 3, 4) if wgmma else (2, 3):
-                        tile = alone.changed(strip_h=strips[blocks], blocks_per_sm=blocks, stages=stages)
-                        if tile.fits:
-                            yield tile
+                if alone.exists and alone.most_blocks:
+                    yield alone
+
+
+def _changed(alone: PhasesTile) -> Iterator[PhasesTile]:
+    """As many blocks on an SM as there is room for, or somewhat fewer."""
+    form, cores = alone.form, alone.target.cores
+    for blocks in [blocks for blocks in AXES[-1].values if blocks <= alone.most_blocks][-2:]:
+        strip = _strip(form, alone.box, blocks * cores) if alone.taps_on_n else 0
+        for stages in (2,) if alone.chunks == 1 else (2, 3, 4) if alone.wgmma else (2, 3):
+            yield alone.changed(strip_h=strip, blocks_per_sm=blocks, stages=stages)
 
 
 def _turns(form: PhasesForm, box: Box, strip: int, blocks: int) -> int:

@@ -83,6 +83,12 @@ class PhasesTile(Configured):
         """Boxes of a strip: with taps as columns it begins ahead, with the rows that its first results need."""
         return -(-(self.strip + self.form.taps[1] - 1) // self.box[1]) if self.taps_on_n else 1
 
+    @steady
+    def least_turns(self) -> int:
+        """Turns of all tiles whose strips have all rows."""
+        more = self.form.taps[1] - 1 if self.taps_on_n else 0
+        return self._strips_of * -(-(self.form.base[1] + more) // self.box[1])
+
     @property
     def block_c(self) -> int:
         return self.value["block_c"]

@@ -11,10 +11,11 @@ from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, reso
 from tilesmith.plan.records import Draft, Integer, Launch, Pointer, Real, Source, Space, TensorMap
 from tilesmith.problems.geometry import SCALE_K
 from tilesmith.solvers.cuda.common.form import Mapped, Sm90Form, Taps, Tiled, Window
-from tilesmith.solvers.cuda.common.planes import beyond_argument, look, look_bytes, looks, planes
+from tilesmith.solvers.cuda.common.planes import look, look_bytes, planes
 from tilesmith.solvers.cuda.common.sm90 import (
     TYPES,
     along,
+    beyond_argument,
     box_map,
     divisors,
     edge_pointers,
@@ -56,7 +57,7 @@ def tile_draft(t: Sm90Tile) -> Draft:
         0, source.symbol, grid, (*_maps(t), *parameters), (t.threads, 1, 1), (v["cluster_k"] * t.cast, 1, 1),
         t.shared_bytes, programmatic=True,
     )  # fmt: skip
-    if looks(t):
+    if t.looks:
         looking, before = look(t.form, t.target, 1)
         return Draft((source, looking), (before, launch), workspace_bytes=look_bytes(t.form))
     if v["split_k"] == 1:
@@ -89,7 +90,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
         "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
         "PROMOTED": form.promoted, "BLOCKWISE": form.blockwise, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
-        "LEAVES_OUT": t.left_out > 0, "LOOKS": looks(t), "ONCE": t.once, "EARLY": t.early,
+        "LEAVES_OUT": t.left_out > 0, "LOOKS": t.looks, "ONCE": t.once, "EARLY": t.early,
         "A_IN_TURNS": t.in_turns[0], "B_IN_TURNS": t.in_turns[1],
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.
@@ -170,7 +171,7 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
         Argument("partial", sums, Pointer(Space.WORKSPACE) if slices > 1 else form.out),
         Argument("bias", "const float *" if form.scale else f"const {out}", form.bias or form.out),
         Argument("residual", f"const {out}", form.residual or form.out),
-        *edge_pointers(form), beyond_argument(looks(t)), *_factors(form),
+        *edge_pointers(form), beyond_argument(t.looks), *_factors(form),
         *((Argument("scale", "const float *", form.scale),) if form.scale else ()),
         Argument("alpha", "float", Real(form.alpha)), Argument("beta", "float", Real(form.beta)),
         *integers(

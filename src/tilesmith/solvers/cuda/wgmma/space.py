@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form
+from tilesmith.solvers.cuda.common.listed import cheapest
 from tilesmith.solvers.cuda.common.tile import most_sums
-from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, predicted_seconds
+from tilesmith.solvers.cuda.wgmma.cost import bound_by_memory, least_seconds, predicted_seconds
 from tilesmith.solvers.cuda.wgmma.tile import CLUSTERS, MAX_STAGES, Sm90Tile, streams
 from tilesmith.solvers.solver import Axis, Config, SearchSpace, cached_property, values_of
 from tilesmith.targets.fits.choose import fit_of
@@ -111,10 +112,7 @@ class Space:
     def best(self) -> Config:
         """The first of ``ranked``."""
         fit = fit_of(self.target).tile
-        tile = min(self._fitting(), key=lambda tile: predicted_seconds(tile, fit), default=None)
-        if tile is None:
-            raise ValueError("no tile fits this problem")
-        return self._grouped(tile.config)
+        return self._grouped(cheapest(self._sizes(), self._variants, least_seconds, predicted_seconds, fit).config)
 
     def _grouped(self, config: Config) -> Config:
         """``config`` with so many rows of tiles walked together that what its columns bring from DRAM is read once."""
@@ -131,10 +129,10 @@ class Space:
         return config
 
     def _fitting(self) -> Iterator[Sm90Tile]:
-        return (tile for first in self._sizes() for tile in self._variants(first) if tile.fits)
+        return (tile for first in self._sizes() if first.fits for tile in self._variants(first) if tile.fits)
 
     def _sizes(self) -> Iterator[Sm90Tile]:
-        """A tile of each size that fits."""
+        """A tile of each size, whether or not it fits."""
         for swap, form in enumerate(self.forms):
             widths = _widths(form)
             for wgs, mi, pp, per_sm in _SHAPES:
@@ -143,10 +141,12 @@ class Space:
                 base = _config(warpgroups=wgs, products_m=mi, pingpong=pp, swap_mn=swap, blocks_per_sm=per_sm)
                 most = most_sums(wgs, per_sm, form.promoted)
                 narrow = [bn for bn in widths if mi * bn // 2 <= most]
-                for bn, bk, slab in itertools.product(narrow, self._depths(form), _slabs(form)):
-                    t = Sm90Tile(form, base.replace(block_n=bn, block_k=bk, slab_n=slab), self.target)
+                depths = [base.replace(block_k=bk, slab_n=slab) for bk in self._depths(form) for slab in _slabs(form)]
+                shapes = [Sm90Tile(form, config, self.target) for config in depths]
+                for bn, shape in itertools.product(narrow, shapes):
+                    t = shape.changed(block_n=bn)
                     many = bn < min(64, widths[-1]) and t.tiles > 4 * t.slots  # narrow tiles are for few of them
-                    if not many and t.fits:
+                    if not many:
                         yield t
 
     def _variants(self, t: Sm90Tile) -> Iterator[Sm90Tile]:

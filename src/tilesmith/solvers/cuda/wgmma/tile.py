@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilesmith.codegen.cuda.activation import LONG, SHORT
 from tilesmith.codegen.cuda.hopper import product_widths
 from tilesmith.solvers.cuda.common.form import Sm90Form, Tiled
-from tilesmith.solvers.cuda.common.planes import leaves_out
+from tilesmith.solvers.cuda.common.planes import leaves_out, multiplies_padding
 from tilesmith.solvers.cuda.common.tile import WarpgroupTile, most_sums
 from tilesmith.solvers.solver import Config, cached_property, steady
 from tilesmith.targets.fits.choose import fit_of
@@ -53,7 +53,7 @@ class Sm90Tile(WarpgroupTile):
     form: Sm90Form
     config: Config
     target: CudaTarget
-    varied = frozenset(("stages", "cluster_k", "split_k", "mix_layers", "resident", "cluster_m"))
+    varied = frozenset(("block_n", "stages", "cluster_k", "split_k", "mix_layers", "resident", "cluster_m"))
 
     @steady
     def streams(self) -> bool:
@@ -68,7 +68,7 @@ class Sm90Tile(WarpgroupTile):
     def block_m(self) -> int:
         return 64 * self.value["products_m"] * (1 if self.pingpong else self.warpgroups)
 
-    @steady
+    @cached_property
     def block_n(self) -> int:
         return self.value["block_n"]
 
@@ -77,7 +77,7 @@ class Sm90Tile(WarpgroupTile):
         """Bytes of a step along k of one row."""
         return self.block_k * self.form.nbytes
 
-    @steady
+    @cached_property
     def product_n(self) -> int:
         """Columns of an instruction: of sums that are promoted, half of many."""
         return self.block_n // 2 if self.form.promoted and self.block_n > 128 else self.block_n
@@ -97,7 +97,7 @@ class Sm90Tile(WarpgroupTile):
         """Rows that a stage has room for: swizzled eight at a time."""
         return -(-self.a_read // 8) * 8
 
-    @steady
+    @cached_property
     def b_cols(self) -> int:
         """Columns that a stage has room for: those that are contiguous come in whole slabs."""
         slab = self.value["slab_n"] if self.form.b_columns else 1
@@ -108,7 +108,7 @@ class Sm90Tile(WarpgroupTile):
         """Columns that a step copies, by all blocks of a cluster together."""
         if self.form.b_columns:
             return self.b_cols
-        few = self.form.kind == "gemm" and self.cast == 1
+        few = self.form.kind == "gemm" and self.value["cluster_m"] == 1
         return min(self.block_n, self.form.cols) if few else self.block_n
 
     @cached_property
@@ -157,7 +157,7 @@ class Sm90Tile(WarpgroupTile):
         each = self.stage_bytes + self._factor_bytes
         return min(room // each, MAX_STAGES, max(2, *self.layer_steps) if alone else MAX_STAGES)
 
-    @steady
+    @cached_property
     def _b_bytes(self) -> int:
         """Bytes of a step's columns."""
         return self.b_cols * self.span
@@ -166,7 +166,7 @@ class Sm90Tile(WarpgroupTile):
     def stage_bytes(self) -> int:
         return self.a_rows * self.span + (0 if self.value["resident"] else self._b_bytes)
 
-    @steady
+    @cached_property
     def _factor_bytes(self) -> int:
         """Bytes of a step's factors: of all rows, and of all columns or of the blocks that they may lie in."""
         if not self.form.blockwise or self.form.factors is None:
@@ -349,11 +349,17 @@ class Sm90Tile(WarpgroupTile):
     @cached_property
     def left_out(self) -> float:
         """The share of the steps that tiles leave out: of parts of sums, and of columns that stay, none."""
-        return 0.0 if self.parts > 1 or self.value["resident"] else self._leaves_out
+        whole = self._leaves_out and self.parts == 1 and not self.value["resident"]
+        return self._leaves_out if whole else 0.0
 
     @steady
     def _leaves_out(self) -> float:
-        return leaves_out(self.form, self.target)
+        return leaves_out(self.form, self.target) if self.form.kind == "conv" else 0.0
+
+    @property
+    def looks(self) -> bool:
+        """Whether a kernel before the convolution has to look for Inf and NaN in what the tiles leave out."""
+        return self.left_out > 0 and multiplies_padding(self.form)
 
     @cached_property
     def parts(self) -> int:
@@ -410,7 +416,7 @@ class Sm90Tile(WarpgroupTile):
         """Rows of tiles that are walked together."""
         return min(self.value["group_m"], self.tiles_m)
 
-    @steady
+    @cached_property
     def sums(self) -> int:
         short = self.product_n // 2 if self.form.promoted else 0
         factors = self.product_n // 4 if self.each_column else 0
@@ -422,13 +428,13 @@ class Sm90Tile(WarpgroupTile):
         factors = self.form.factors
         return factors is not None and self.form.blockwise and factors[1].share == 1
 
-    @steady
+    @cached_property
     def parted(self) -> bool:
         """Whether a product may have columns of two blocks, each with a factor of its own."""
         factors = self.form.factors
         return factors is not None and self.form.blockwise and factors[1].share % self.product_n != 0
 
-    @steady
+    @cached_property
     def _exists(self) -> bool:
         """Whether there are such products, whatever is shared, split and kept."""
         v, form, wgs = self.value, self.form, self.warpgroups
