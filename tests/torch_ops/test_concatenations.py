@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -232,6 +236,34 @@ def test_the_report_names_the_problem_that_runs(monkeypatch):
     named = [line.problem for line in last_report().lines]
     assert ran == [parse_key(each).canonical.key() for each in named]
     assert sum("concatenation" in line.fused for line in last_report().lines) == 2
+
+
+REMEMBERED = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from test_concatenations import Skip
+from tilesmith.torch_ops.compile import last_report
+torch.manual_seed(0)
+model, x = Skip().eval(), torch.randn(2, 8, 6, 10)
+with torch.no_grad():
+    y = torch.compile(model, backend="tilesmith", options={"ours": "always"})(x)
+    assert (y.double() - model.double()(x.double())).abs().max() < 1e-5
+print(last_report().remembered, sum("concatenation" in line.fused for line in last_report().lines))
+"""
+
+
+def test_a_remembered_program_compiles_no_kernel(tmp_path):
+    environment = os.environ | {
+        "TILESMITH_CACHE_DIR": str(tmp_path / "cache"), "TILESMITH_DB_PATH": str(tmp_path / "user.db"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+    }  # fmt: skip
+    command = [sys.executable, "-c", REMEMBERED, str(Path(__file__).parent)]
+    kept = []
+    for remembered in (False, True):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.split() == [str(remembered), "2"]
+        kept.append(sorted(path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()))
+    assert kept[0] == kept[1]
 
 
 def test_training_keeps_results_of_their_own():

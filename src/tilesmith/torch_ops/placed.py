@@ -15,6 +15,10 @@ import torch
 
 _PLACE = "tilesmith_place"
 _CAT = torch.ops.aten.cat.default
+_NEEDED = (
+    "ConcatKernel", "ExternKernelOut", "FallbackKernel", "FixedLayout", "FlexibleLayout", "NonOwningLayout",
+    "SliceView", "convert_shape_to_inductor", "get_stride_order",
+)  # fmt: skip
 _lowered: list[Any] = []  # tables of lowerings that have ours
 _log = logging.getLogger("tilesmith.compile")
 
@@ -53,22 +57,19 @@ def lower_concatenations(lowering: Any) -> bool:
     """Have Inductor's lowering of a concatenation leave room for such results; False where this Inductor cannot."""
     if any(table is lowering.lowerings for table in _lowered):
         return True
-    try:
-        from torch._inductor import ir
-        from torch._inductor.virtualized import V
+    from torch._inductor import ir
+    from torch._inductor.virtualized import V
 
-        needed = ir.ExternKernelOut, ir.FlexibleLayout, ir.NonOwningLayout, ir.ConcatKernel.realize_into, ir.SliceView
-        join: Callable[..., Any] = lowering.lowerings[_CAT]
-    except (ImportError, AttributeError, KeyError) as error:
-        _log.info("programs of this PyTorch copy results into concatenations: %s", error)
+    join: Callable[..., Any] | None = lowering.lowerings.get(_CAT)
+    lacking = [name for name in _NEEDED if not hasattr(ir, name)]
+    if join is None or lacking:
+        _log.info("programs of this PyTorch copy results into concatenations: Inductor has no %s", lacking or _CAT)
         return False
-    del needed
 
     def lower(parts: list[Any], dim: int = 0) -> Any:
-        node = V.graph.current_node
-        whole = node.meta["val"] if node.target is _CAT else None
-        if _leave_room(parts, dim, whole, ir):
-            return _joined(parts, dim, whole, V.graph, ir)
+        node, calls = V.graph.current_node, [_free_call(part, ir) for part in parts]
+        if any(call is not None for call in calls) and _fit(parts, calls, dim, node):
+            return _joined(parts, dim, node.meta["val"], V.graph, ir)
         return join(parts, dim)
 
     lowering.lowerings[_CAT] = lower
@@ -76,22 +77,26 @@ def lower_concatenations(lowering: Any) -> bool:
     return True
 
 
-def _leave_room(parts: list[Any], dim: int, whole: torch.Tensor | None, ir: Any) -> bool:
-    """Whether a part can be written in its place; those of ours that cannot get a layout of their own."""
+def _free_call(part: Any, ir: Any) -> Any:
+    """The call that gives a part of a concatenation, if it is ours and may write its result elsewhere; else None."""
+    stored = isinstance(part, ir.TensorBox) and isinstance(part.data, ir.StorageBox)
+    call: Any = part.data.data if stored else None
+    return call if hasattr(call, "tilesmith_place") and isinstance(call.layout, ir.FlexibleLayout) else None
+
+
+def _fit(parts: list[Any], calls: list[Any], dim: int, node: Any) -> bool:
+    """Whether a result fits into its place; the layouts of those that do not are made fast."""
+    whole: Any = node.meta["val"] if node.target is _CAT else None
+    same = whole is not None and all(
+        part.get_dtype() == whole.dtype and len(part.get_size()) == whole.dim() for part in parts
+    )
     found, begin = False, 0
-    for part in parts:
-        stored = isinstance(part, ir.TensorBox) and isinstance(part.data, ir.StorageBox)
-        call: Any = part.data.data if stored else None
-        if hasattr(call, "tilesmith_place") and isinstance(call.layout, ir.FlexibleLayout):
-            fits = (
-                whole is not None
-                and all(each.get_dtype() == whole.dtype for each in parts)
-                and call.tilesmith_place == Place(whole.stride(), begin * whole.stride(dim))
-            )
-            found = found or fits
-            if not fits:
-                call.freeze_layout()
-        begin += part.get_size()[dim]
+    for part, call in zip(parts, calls, strict=True):
+        if same and call is not None and call.tilesmith_place == Place(whole.stride(), begin * whole.stride(dim)):
+            found = True
+        elif call is not None:
+            call.freeze_layout()
+        begin += part.get_size()[dim] if same else 0
     return found
 
 

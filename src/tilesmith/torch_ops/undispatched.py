@@ -68,8 +68,6 @@ def allow_in_place(node: Any) -> None:
 
 def lower_undispatched() -> None:
     """Tell Inductor of the functions, once it is loaded; fake kernels call this, which run before each lowering."""
-    if _waiting and _LOWERINGS in sys.modules:
-        _run_in_first_calls()
     while _waiting and _LOWERINGS in sys.modules:
         operator, name = _waiting.popitem()
         try:
@@ -78,7 +76,7 @@ def lower_undispatched() -> None:
             _log.info("programs of this PyTorch call %s by the dispatcher: %s", operator, error)
 
 
-def _run_in_first_calls() -> None:
+def run_in_first_calls() -> None:
     """Let functions that write into memory run in a program's first call, where PyTorch looks whether operators alias.
 
     Else that call runs the operators, whose kernels are others: they would be compiled for it alone.

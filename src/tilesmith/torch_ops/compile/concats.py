@@ -32,7 +32,7 @@ def is_inference(graph: Graph) -> bool:
 
 def goes_into_one(node: Node) -> bool:
     """Whether one concatenation reads a node, and nobody else who needs it without gaps."""
-    cats = [user for user in node.users if user.target is _CAT]
+    cats = [user for user in node.users if user.target is _CAT and user.args]
     return len(cats) == 1 and args_of(cats[0])[0].count(node) == 1 and not any(map(_reads_dense, node.users))
 
 
