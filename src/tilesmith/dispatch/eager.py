@@ -290,28 +290,32 @@ def _run(call: Call, arrays: tuple[Any, ...], quick: tuple[Any, ...] | None, emp
     return call(*arrays)
 
 
-def find_conv(arrays: tuple[Any, ...], *options: Any) -> Call:
-    """Find the call of ``conv`` for ``x, w, b, residual``; ``options`` are all its options, then ``deterministic``."""
-    return _find("conv", arrays, options)
+def find_conv(arrays: tuple[Any, ...], *options: Any, out: Any = None) -> Call:
+    """Find the call of ``conv`` for ``x, w, b, residual``; ``options`` are all its options, then ``deterministic``.
+
+    ``out`` is memory that the result shall have, or may have: the bound plan of the call takes it as ``out``.
+    """
+    return _find("conv", arrays, options, out)
 
 
-def find_gemm(arrays: tuple[Any, ...], *options: Any) -> Call:
-    """Find the call of ``gemm`` for ``a, b, c, bias, residual``; ``options`` as in ``find_conv``."""
-    return _find("gemm", arrays, options)
+def find_gemm(arrays: tuple[Any, ...], *options: Any, out: Any = None) -> Call:
+    """Find the call of ``gemm`` for ``a, b, c, bias, residual``; the rest as in ``find_conv``."""
+    return _find("gemm", arrays, options, out)
 
 
-def _find(op: str, arrays: tuple[Any, ...], options: tuple[Any, ...]) -> Call:
+def _find(op: str, arrays: tuple[Any, ...], options: tuple[Any, ...], out: Any) -> Call:
     refuse_watched(arrays)
     emptied = kept_calls.emptied
     try:
-        key: Any = (op, *map(_key_of, _NAMES[op], arrays), options)
+        key: Any = (op, *map(_key_of, _NAMES[op], arrays), options, _key_of("out", out))
         call = by_arrays.get(key)
     except TilesmithError:
         raise
     except (AttributeError, TypeError, RuntimeError, ValueError):
         key = call = None
     if call is None:
-        call = _conv_call(*arrays, *options) if op == "conv" else _gemm_call(*arrays, *options)
+        make: Callable[..., Call] = _conv_call if op == "conv" else _gemm_call
+        call = make(*arrays, *options, out)
         if len(by_arrays) >= LIMIT:
             by_arrays.clear()
             by_shapes.clear()
@@ -354,7 +358,7 @@ def _conv_call(
     x: Any, w: Any, b: Any, residual: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool,
     output_padding: Any, input_layout: str, kernel_layout: str, output_layout: str, shared_layout: str,
     activation: str, slope: float, low: float, high: float, threads: int | None,
-    mode: str | None, acc_dtype: str, deterministic: bool,
+    mode: str | None, acc_dtype: str, deterministic: bool, out: Any,
 ) -> Call:  # fmt: skip
     given = {"x": describe("x", x), "w": describe("w", w)}
     _same_kind({"x": x, "w": w, "b": b, "residual": residual}, given)
@@ -396,6 +400,9 @@ def _conv_call(
     dense = dense_strides(parse_layout(lies).layout_shape(plain.output_logical))
     strides = tuple(dense[axis] for axis in back) if back else dense
     y = ArrayLayout(shape, strides if back else None, plain.output_dtype, steps=strides)
+    if out is not None:
+        _check_like("out", out, shape, plain.output_dtype)
+        y = describe("out", out)
     placed = place((given["x"], given["w"], y), layouts)
     signature = _signature_of(placed, options)
     _check_like("b", b, (signature.output_logical[1],), signature.output_dtype)
@@ -441,7 +448,7 @@ def _bound_as_strided(
 def _gemm_call(
     a: Any, b: Any, c: Any, bias: Any, residual: Any, alpha: float, beta: float, trans_a: bool, trans_b: bool,
     activation: str, slope: float, low: float, high: float, threads: int | None,
-    mode: str | None, acc_dtype: str, deterministic: bool,
+    mode: str | None, acc_dtype: str, deterministic: bool, out: Any,
 ) -> Call:  # fmt: skip
     given = {"a": describe("a", a), "b": describe("b", b)}
     _same_kind({"a": a, "b": b, "c": c, "bias": bias, "residual": residual}, given)
@@ -465,11 +472,12 @@ def _gemm_call(
     empty = 0 in (batch, m, n, k)
     rows = {name: (None, None) if empty else _rows(described) for name, described in given.items()}
     (lda, stride_a), (ldb, stride_b) = (found or (None, None) for found in rows.values())
+    ldc, stride_c = (None if out is None else _rows(describe("out", out))) or (None, None)
     epilogue = Epilogue(bias is not None, activation, residual is not None, slope, low, high)
     signature = GemmSignature(
         m, n, k, batch=batch, trans_a=trans_a, trans_b=trans_b, dtype=given["a"].dtype, acc_dtype=acc_dtype,
         alpha=alpha, beta=beta, deterministic=deterministic,
-        lda=lda, ldb=ldb, stride_a=stride_a, stride_b=stride_b, epilogue=epilogue,
+        lda=lda, ldb=ldb, ldc=ldc, stride_a=stride_a, stride_b=stride_b, stride_c=stride_c, epilogue=epilogue,
     )  # fmt: skip
     result = (batch, m, n) if ranks == {3} else (m, n)
     _check_like("bias", bias, (n,), signature.c_dtype)

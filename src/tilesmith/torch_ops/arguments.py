@@ -20,7 +20,7 @@ from tilesmith.plan.slots import arguments, relaid
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.torch_ops.activations import needs_argument
-from tilesmith.torch_ops.frozen import packed_forms
+from tilesmith.torch_ops.frozen import PackedForms, packed_forms
 from tilesmith.torch_ops.gradients import Found, GradientCalls, Leaves, gradient_calls, gradients_by_operator
 from tilesmith.torch_ops.results import axes, padding_of
 
@@ -86,8 +86,10 @@ class Arguments:
     def made(cls, *options: Any) -> Self:
         raise NotImplementedError
 
-    def find(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional, deterministic: bool) -> Call:
-        """What runs the problem of these tensors, as a function of the four."""
+    def find(
+        self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional, deterministic: bool, out: Optional = None
+    ) -> Call:
+        """What runs the problem of these tensors, as a function of the four; its bound plan takes ``out``, too."""
         raise NotImplementedError
 
     @cached_property
@@ -101,16 +103,18 @@ class Arguments:
         """The plan that ran the last such call with this filter, if it takes the tensors as they are."""
         return self._bound.get((id(w), b is None, True, False))
 
-    def bound_now(self, w: torch.Tensor, b: Optional, z: Optional) -> tuple[Callable[..., torch.Tensor] | None, bool]:
+    def bound_now(
+        self, w: torch.Tensor, b: Optional, z: Optional, *place: Hashable
+    ) -> tuple[Callable[..., torch.Tensor] | None, bool]:
         """The plan that has just run such a call, if it takes the tensors as they are, and whether it has the filter
-        packed: then it takes the other tensors alone.
+        packed: then it takes the other tensors alone. ``place`` says how the result lies, where that is given.
         """
         forms, view = packed_forms(w) if self.frozen else (None, None)
         if forms is not None:
-            bound = forms.bound.get((self, b is None, z is None, False, view))
+            bound = forms.bound.get((self, b is None, z is None, False, view, *place))
             if bound is not None:
                 return bound, True
-        return self._bound.get((id(w), b is None, z is None, False)), False
+        return self._bound.get((id(w), b is None, z is None, False, *place)), False
 
     def kernel(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> Launchable:
         """The launchable that ``run`` calls for these tensors."""
@@ -143,28 +147,54 @@ class Arguments:
                 self._bound[own] = None
         with torch.no_grad():
             call = self.find(x, w, b, z, deterministic)
-            packed = None if forms is None else forms.packed(call, w)
-            if forms is not None and packed is not None:
-                if packed.bound is not None and packed_own not in forms.bound:
-                    forms.bound[packed_own] = packed.bound
+            packed = self._kept(call, w, forms, own, packed_own)
+            if packed is not None:
                 return packed(x, b, z)  # type: ignore[no-any-return]
-            if call.bound is not None and own not in self._bound:
-                if len(self._bound) >= _LIMIT:
-                    self._bound.clear()
-                self._bound[own] = call.bound
             return call(x, w, b, z)  # type: ignore[no-any-return]
 
-    def run_over(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: torch.Tensor) -> None:
-        """``run`` with the result in z's place: the kernel writes there, if it reads each of z's elements before."""
-        bound, packed = self.bound_now(w, b, z)
-        if bound is not None and getattr(bound, "in_place", False):
+    def _kept(self, call: Call, w: torch.Tensor, forms: PackedForms | None, own: Hashable, packed_own: Hashable) -> Any:
+        """Keep the plan of a call for later ones, under the filter's id or its packed forms; the call with its filter
+        packed, None where nothing is packed.
+        """
+        packed = None if forms is None else forms.packed(call, w)
+        if forms is not None and packed is not None:
+            if packed.bound is not None and packed_own not in forms.bound:
+                forms.bound[packed_own] = packed.bound
+        elif call.bound is not None and own not in self._bound:
+            if len(self._bound) >= _LIMIT:
+                self._bound.clear()
+            self._bound[own] = call.bound
+        return packed
+
+    def run_into(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional, out: torch.Tensor) -> None:
+        """``run`` with the result in ``out``, which may be z, or lie with gaps: the kernel writes there if it can."""
+        bound, packed = (None, False) if _is_deterministic() else self._bound_into(x, w, b, z, out)
+        if bound is not None:
             operands = [each for each in (x, None if packed else w, b, z) if each is not None]
             try:
-                bound(*operands, out=z)
+                bound(*operands, out=out)
                 return
             except ArgumentError:  # the filter meets several problems
                 pass
-        z.copy_(self.run(x, w, b, z))
+        out.copy_(self.run(x, w, b, z))
+
+    def _bound_into(
+        self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional, out: torch.Tensor
+    ) -> tuple[Callable[..., torch.Tensor] | None, bool]:
+        """The plan that writes into ``out``, and whether it has the filter packed."""
+        if z is out:
+            bound, packed = self.bound_now(w, b, z)
+            return (bound if getattr(bound, "in_place", False) else None), packed
+        place = out.shape, out.stride()
+        bound, packed = self.bound_now(w, b, z, place)
+        if bound is not None:
+            return bound, packed
+        with torch.no_grad():
+            forms, view = packed_forms(w) if self.frozen else (None, None)
+            absent = b is None, z is None, False
+            call = self.find(x, w, b, z, False, out)
+            self._kept(call, w, forms, (id(w), *absent, place), (self, *absent, view, place))
+        return self.bound_now(w, b, z, place)
 
 
 class ConvArguments(Arguments):
@@ -213,14 +243,16 @@ class ConvArguments(Arguments):
     def spread(bias: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         return bias.reshape(1, -1, *[1] * (len(shape) - 2)).expand(shape)
 
-    def find(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional, deterministic: bool) -> Call:
+    def find(
+        self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional, deterministic: bool, out: Optional = None
+    ) -> Call:
         stride, padding, dilation, transposed, output_padding, groups = self.shape
         acc_dtype, mode, threads = self.sums
         epilogue = self.epilogue
         return find_conv(
             (x, w, b, z), axes(stride), padding_of(padding, x.dim() - 2), axes(dilation), groups, transposed,
             axes(output_padding) if transposed else 0, "", "", "", "", epilogue.activation, epilogue.slope,
-            epilogue.low, epilogue.high, threads, mode, acc_dtype, deterministic,
+            epilogue.low, epilogue.high, threads, mode, acc_dtype, deterministic, out=out,
         )  # fmt: skip
 
 
@@ -259,13 +291,16 @@ class GemmArguments(Arguments):
     def spread(bias: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         return bias.expand(shape)
 
-    def find(self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional, deterministic: bool) -> Call:
+    def find(
+        self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional, deterministic: bool, out: Optional = None
+    ) -> Call:
         acc_dtype, mode, threads = self.sums
         epilogue = self.epilogue
         trans_a, trans_b = _is_transposed(x), _is_transposed(w)
         call = find_gemm(
             (x.mT if trans_a else x, w.mT if trans_b else w, None, b, z), 1.0, 0.0, trans_a, trans_b,
             epilogue.activation, epilogue.slope, epilogue.low, epilogue.high, threads, mode, acc_dtype, deterministic,
+            out=out,
         )  # fmt: skip
         key = (call.token, trans_a, trans_b)
         found: Call | None = _products.get(key)

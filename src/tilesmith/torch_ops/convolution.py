@@ -25,7 +25,7 @@ _SHAPE = "SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed,
 
 # --- the convolution --------------------------------------------------------------------------------------------------
 
-_convolution, _recorded, _over = kernels_of(ConvArguments)
+_convolution, _recorded, _into = kernels_of(ConvArguments)
 
 
 def _fake_convolution(
@@ -45,7 +45,7 @@ add_operator(
     _convolution, _fake_convolution, _recorded, batched_convolution,
 )  # fmt: skip
 add_autocast("convolution")
-add_undispatched("convolution", _convolution, _over)
+add_undispatched("convolution", _convolution, _into)
 
 
 # --- its gradients ----------------------------------------------------------------------------------------------------

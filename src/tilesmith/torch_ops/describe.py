@@ -7,6 +7,7 @@ view with a pitch has strides. A tensor whose strides are no pitches counts as t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -75,6 +76,14 @@ def gemm_problem(
     )  # fmt: skip
     refuse_empty(signature)
     return signature
+
+
+def with_result(problem: GemmSignature, c: torch.Tensor) -> GemmSignature:
+    """The same product with a result that lies as ``c``; ``ProblemError`` where its rows are not contiguous."""
+    transposed, ldc, stride_c = _matrix(c)
+    if transposed or c.shape[-1] > 1 != c.stride(-1):
+        raise ProblemError("a result whose rows are not contiguous")
+    return replace(problem, ldc=ldc, stride_c=stride_c)
 
 
 def _described(tensor: torch.Tensor) -> ArrayLayout:

@@ -17,7 +17,7 @@ from tilesmith.torch_ops.results import require, result_dtype
 from tilesmith.torch_ops.undispatched import add_undispatched, lower_undispatched
 
 Optional = torch.Tensor | None
-_gemm, _recorded, _over = kernels_of(GemmArguments)
+_gemm, _recorded, _into = kernels_of(GemmArguments)
 
 
 def _fake_gemm(
@@ -37,7 +37,7 @@ add_operator(
     _gemm, _fake_gemm, _recorded, batched_gemm,
 )  # fmt: skip
 add_autocast("gemm")
-add_undispatched("gemm", _gemm, _over)
+add_undispatched("gemm", _gemm, _into)
 
 
 class RecordedProduct(LevelFunction):  # type: ignore[misc]

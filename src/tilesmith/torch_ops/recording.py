@@ -216,7 +216,7 @@ def has_tangent(*tensors: Optional) -> bool:
 
 
 def kernels_of(kind: Any) -> tuple[Kernel, Kernel, Kernel]:
-    """An operator's kernel for devices, that of the autograd key, and one that writes its result over the residual.
+    """An operator's kernel for devices, that of the autograd key, and one that writes its result into ``out``.
 
     ``kind`` makes the options of ``rest``.
     """
@@ -241,8 +241,8 @@ def kernels_of(kind: Any) -> tuple[Kernel, Kernel, Kernel]:
     def kernel(x: Any, w: Any, b: Any, z: Any, *rest: Any) -> Any:
         return options_of(w, rest).run(x, w, b, z)
 
-    def over(x: Any, w: Any, b: Any, z: Any, *rest: Any) -> Any:
-        options_of(w, rest).run_over(x, w, b, z)
+    def into(out: Any, x: Any, w: Any, b: Any, z: Any, *rest: Any) -> Any:
+        options_of(w, rest).run_into(x, w, b, z, out)
 
     def recorded(keyset: Any, x: Any, w: Any, b: Any, z: Any, *rest: Any) -> Any:
         direct = _direct.get(keyset.raw_repr())
@@ -265,4 +265,4 @@ def kernels_of(kind: Any) -> tuple[Kernel, Kernel, Kernel]:
         with one_level():
             return record(keyset, x, w, b, z, kind.of(*rest))
 
-    return kernel, recorded, over
+    return kernel, recorded, into

@@ -4,8 +4,8 @@ The dispatcher takes most of the host time of a call (``benchmarks/host.py``), a
 transforms and autocast are parts of the program. Where a dispatch mode or the profiler watches the thread, the operator
 is called. Inductor's lowerings are private: where a version of PyTorch has others, its programs call the operators.
 
-A result is written over the residual where the kernel can do that and nobody reads the residual later: a program then
-touches less memory, and holds less.
+A result is written over the residual where the kernel can do that and nobody reads the residual later, and into its
+part of a concatenation where the kernel can do that (``placed``): a program then touches less memory, and holds less.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 import torch
 
 from tilesmith.runtime._runtime import torch_watches
+from tilesmith.runtime.torch_rules import ONLY_WATCHES, why_watched
+from tilesmith.torch_ops.placed import lower_concatenations, lower_placed, place_of
 
 Kernel = Callable[..., torch.Tensor]
 _C: Any = torch._C
@@ -29,7 +31,7 @@ _waiting: dict[Any, str] = {}  # operators that Inductor has not been told of, a
 _log = logging.getLogger("tilesmith.compile")
 
 
-def add_undispatched(name: str, kernel: Kernel, over: Callable[..., None]) -> None:
+def add_undispatched(name: str, kernel: Kernel, into: Callable[..., None]) -> None:
     """Have programs of Inductor call ``torch.ops.tilesmith.<name>_kernel`` in place of the operator.
 
     Programs in PyTorch's caches name the function: it is there in every process that has the operator.
@@ -37,7 +39,8 @@ def add_undispatched(name: str, kernel: Kernel, over: Callable[..., None]) -> No
     Args:
         name: The operator's.
         kernel: Its kernel, which takes all of its arguments in their order.
-        over: The same, which writes the result over the residual: ``torch.ops.tilesmith.<name>_kernel_in_place``.
+        into: The same, which writes the result into the memory before its arguments. It has two names: with the
+            residual's memory ``torch.ops.tilesmith.<name>_kernel_in_place``, else ``<name>_kernel_into``, with ``out``.
     """
     operator = getattr(torch.ops.tilesmith, name).default
 
@@ -46,14 +49,15 @@ def add_undispatched(name: str, kernel: Kernel, over: Callable[..., None]) -> No
             return operator(*arguments)  # type: ignore[no-any-return]
         return kernel(*arguments)
 
-    def call_in_place(*arguments: Any) -> None:
-        if torch_watches() or _profiles():
-            arguments[_RESIDUAL].copy_(operator(*arguments))
+    def call_into(*arguments: Any, out: torch.Tensor) -> None:
+        if _profiles() or (torch_watches() and why_watched(arguments)):
+            out.copy_(operator(*arguments))
         else:
-            over(*arguments)
+            into(out, *arguments)
 
     setattr(torch.ops.tilesmith, f"{name}_kernel", call)
-    setattr(torch.ops.tilesmith, f"{name}_kernel_in_place", call_in_place)
+    setattr(torch.ops.tilesmith, f"{name}_kernel_into", call_into)
+    setattr(torch.ops.tilesmith, f"{name}_kernel_in_place", lambda *given: call_into(*given, out=given[_RESIDUAL]))
     _waiting[operator] = f"torch.ops.tilesmith.{name}_kernel"
 
 
@@ -72,6 +76,18 @@ def lower_undispatched() -> None:
             _log.info("programs of this PyTorch call %s by the dispatcher: %s", operator, error)
 
 
+def run_in_first_calls() -> None:
+    """Let functions that write into memory run in a program's first call, where PyTorch looks whether operators alias.
+
+    Else that call runs the operators, whose kernels are others: they would be compiled for it alone.
+    """
+    try:
+        from torch._functorch._aot_autograd.runtime_wrappers import _AnalyzeCustomOpInputOutputMode as Looks
+    except ImportError:  # PyTorch before 2.12 does not look
+        return
+    setattr(Looks, ONLY_WATCHES, True)
+
+
 def _lower(operator: Any, name: str, lowering: Any) -> None:
     from torch._inductor import ir
     from torch._inductor.virtualized import V
@@ -80,7 +96,7 @@ def _lower(operator: Any, name: str, lowering: Any) -> None:
     # What Inductor does of itself with an operator that it does not know.
     constraint = lowering.tag_to_layout_constraint(get_layout_constraint_tag(operator, with_default=True))
     lowering.make_fallback(operator, layout_constraint=constraint, warn=False)
-    fall_back = lowering.lowerings[operator]
+    fall_back, places = lowering.lowerings[operator], lower_concatenations(lowering)
     schema = operator._schema.arguments
 
     def lower(*arguments: Any, **named: Any) -> Any:
@@ -88,13 +104,18 @@ def _lower(operator: Any, name: str, lowering: Any) -> None:
             arguments[place] if place < len(arguments) else named.get(each.name, each.default_value)
             for place, each in enumerate(schema)
         ]
-        if not V.graph.cpp_wrapper and _IN_PLACE in V.graph.current_node.meta and _dies(whole, V.graph, ir):
-            return _lower_in_place(operator, f"{name}_in_place", whole, V.graph, ir)
+        if not V.graph.cpp_wrapper:  # programs in C++ know operators alone
+            if _IN_PLACE in V.graph.current_node.meta and _dies(whole, V.graph, ir):
+                return _lower_in_place(operator, f"{name}_in_place", whole, V.graph, ir)
+            if places and place_of(V.graph.current_node) is not None:
+                placed = lower_placed(operator, f"{name}_into", whole, V.graph, ir)
+                _name_filter(placed.data.data, ir)
+                return placed
         result = fall_back(*whole)
         # NOTE: Inductor takes a result to be aligned no better than the operands, and no later buffer gets its memory
         # then. Ours is always new memory.
         V.graph.unaligned_buffers.discard(result.get_name())
-        if not V.graph.cpp_wrapper:  # programs in C++ know operators alone
+        if not V.graph.cpp_wrapper:
             call = result.data.data
             if isinstance(call, ir.MultiOutput):  # takes the call's result
                 call = call.inputs[0]

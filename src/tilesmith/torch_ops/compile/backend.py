@@ -29,6 +29,7 @@ from tilesmith.torch_ops.compile.probes import begin_probes
 from tilesmith.torch_ops.compile.report import Line, add_report
 from tilesmith.torch_ops.compile.rewrite import Rewriter
 from tilesmith.torch_ops.compile.tuning import tune_graph
+from tilesmith.torch_ops.undispatched import run_in_first_calls
 
 _OBJECTS = 100_000  # new ones between two looks for garbage
 _log = logging.getLogger("tilesmith.compile")
@@ -59,6 +60,7 @@ def backend(
     asked = read_options(mode, options)
     if _only_device(example_inputs) == "cpu" and config.cpp.vec_isa_ok is None:
         begin_probes()
+    run_in_first_calls()
     patches, decompositions, identity = patches_of(asked), reduced_decompositions(), identity_of(asked)
 
     def compile_(graph: GraphModule, inputs: Sequence[Any], frozen: bool) -> Callable[..., Any]:

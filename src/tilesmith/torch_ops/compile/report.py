@@ -20,7 +20,8 @@ class Line:
         reason: Why.
         solver: Kernel family of Tilesmith that would run it; empty where none was looked for.
         time_us: Measured or predicted time of that kernel, in microseconds.
-        fused: What runs inside it: ``"batch norm"``, ``"bias"``, ``"residual"`` and the activation's name.
+        fused: What runs inside it: ``"batch norm"``, ``"bias"``, ``"residual"`` and the activation's name; and
+            ``"concatenation"``, if it writes the result into its part of one.
     """
 
     name: str

@@ -18,12 +18,20 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import Signature
 from tilesmith.torch_ops.compile.builder import begin as begin_work
 from tilesmith.torch_ops.compile.chains import CONVOLUTION, PRODUCTS, Chain, find_chain
+from tilesmith.torch_ops.compile.concats import (
+    CONCATENATION,
+    goes_into_one,
+    is_inference,
+    place_in_concatenation,
+    placed_problem,
+)
 from tilesmith.torch_ops.compile.decide import Decider, Decision
 from tilesmith.torch_ops.compile.layouts import Layouts
 from tilesmith.torch_ops.compile.nodes import Writer, args_of, aten, fake_mode_of, is_noted, is_static, value
 from tilesmith.torch_ops.compile.norms import fold_together, joins
 from tilesmith.torch_ops.compile.report import Line
 from tilesmith.torch_ops.describe import conv_problem, gemm_problem
+from tilesmith.torch_ops.placed import allow_place
 from tilesmith.torch_ops.results import conv_strides
 from tilesmith.torch_ops.undispatched import allow_in_place
 
@@ -50,6 +58,9 @@ class Rewriter:
         self.mode = fake_mode_of(graph)
         self.layouts = Layouts(graph, self.mode)
         self.lines: list[Line] = []
+        self.inference = is_inference(graph)
+        # Results that may be written into a concatenation, and the numbers of their lines.
+        self._waiting: list[tuple[Node, int, Decision]] = []
 
     def run(self) -> None:
         """Rewrite what wins; ``lines`` then says what was done."""
@@ -64,6 +75,7 @@ class Rewriter:
                 self._backward(node)
         if not self.frozen:
             fold_together(self.graph, self.mode, begin_work)
+        self._place()
         self._settle()
         self.layouts.restore_results()
 
@@ -88,7 +100,9 @@ class Rewriter:
         while not decision.ours and chain.taken:  # the kernel may have no epilogue of this kind
             chain = find_chain(head, chain.taken - 1)
             decision = self._decision(chain, lasting)
-        self._say(head.name, decision, _fused(chain))
+        problem = decision.signature
+        fills = problem is not None and not problem.epilogue.residual and self.inference and goes_into_one(chain.end)
+        self._say(head.name, decision, _fused(chain), waits=fills)
         if not decision.ours:
             return
         before, write = value(chain.end), Writer(self.graph, chain.end, self.mode)
@@ -98,7 +112,8 @@ class Rewriter:
                 head.update_arg(place, self.layouts.converted(args_of(head)[place]))
             early.value_again(head)
         new = (_write_conv if is_conv else _write_gemm)(write, chain, _options(chain, self.frozen, self.decide.mode))
-        problem = decision.signature
+        if fills:
+            self._waiting.append((new, len(self.lines) - 1, decision))
         if problem is not None and problem.epilogue.residual and self.decide.in_place(decision):
             allow_in_place(args_of(new)[0] if new.target is aten.reshape.default else new)
         chain.end.replace_all_uses_with(new)
@@ -178,14 +193,36 @@ class Rewriter:
             self.graph.erase_node(user)
         self.graph.erase_node(node)
 
-    def _say(self, name: str, decision: Decision, fused: tuple[str, ...]) -> None:
-        signature = decision.signature
-        key = signature.key() if signature is not None else ""
-        if decision.ours and signature is not None:
-            self.begin(signature)
-        self.lines.append(
-            Line(name, key, decision.ours, decision.reason, decision.solver, decision.time_us, fused)
-        )  # fmt: skip
+    def _place(self) -> None:
+        """Results that go into a concatenation are written there if the same kernel, with the same config, can."""
+        found = [(*each, place_in_concatenation(each[0])) for each in self._waiting]
+        asked = [
+            partial(placed_problem, node, decision.signature, place) if place is not None else None
+            for node, _, decision, place in found
+        ]
+        self.decide.expect(make for make in asked if make is not None)
+        for (node, number, decision, place), make in zip(found, asked, strict=True):
+            placed = decision if make is None else self.decide(make)
+            same = placed.ours and (placed.solver, placed.config) == (decision.solver, decision.config)
+            if place is not None and same:
+                allow_place(node, place)
+                line = self.lines[number]
+                self.lines[number] = _line(line.name, placed, (*line.fused, CONCATENATION))
+            self._begin(placed if same else decision)
+
+    def _say(self, name: str, decision: Decision, fused: tuple[str, ...], *, waits: bool = False) -> None:
+        self.lines.append(_line(name, decision, fused))
+        if not waits:
+            self._begin(decision)
+
+    def _begin(self, decision: Decision) -> None:
+        if decision.ours and decision.signature is not None:
+            self.begin(decision.signature)
+
+
+def _line(name: str, decision: Decision, fused: tuple[str, ...]) -> Line:
+    key = decision.signature.key() if decision.signature is not None else ""
+    return Line(name, key, decision.ours, decision.reason, decision.solver, decision.time_us, fused)
 
 
 # --- what a chain asks for --------------------------------------------------------------------------------------------

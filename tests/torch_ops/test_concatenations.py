@@ -1,0 +1,311 @@
+"""Compiled graphs on a CPU: kernels write their results into their part of a concatenation."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch._inductor.utils import run_and_get_code
+from torch.nn import functional
+from torch.profiler import profile
+
+from tilesmith.problems.keys import parse_key
+from tilesmith.torch_ops import placed, undispatched
+from tilesmith.torch_ops.arguments import ConvArguments
+from tilesmith.torch_ops.compile import last_report
+
+OPTIONS = {"freeze": True, "ours": "always"}
+
+
+@pytest.fixture(autouse=True)
+def _compiled_anew():
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    with torch._inductor.config.patch(force_disable_caches=True):
+        yield
+
+
+def compiled(model, x, **options):
+    """The function, its first result and its program."""
+    found = torch.compile(model, backend="tilesmith", options={**OPTIONS, **options})
+    y, codes = run_and_get_code(found, x)
+    return found, y, "\n".join(codes)
+
+
+def written(code):
+    return len(re.findall(r"_kernel_into\(", code))
+
+
+def check(found, exact, bound=1e-5):
+    many = isinstance(found, tuple)
+    for mine, theirs in zip(found if many else (found,), exact if many else (exact,), strict=True):
+        assert (mine.double() - theirs).abs().max() <= bound * theirs.abs().max()
+
+
+def check_twice(found, y, model, x, bound=1e-5):
+    exact = copy.deepcopy(model).double()(x.double())
+    check(y, exact, bound)
+    for _ in range(2):  # the first call finds the kernels
+        check(found(x), exact, bound)
+    return exact
+
+
+class Skip(nn.Module):
+    """A step of a U-Net: a result, and one of a transposed convolution of a smaller image, side by side."""
+
+    def __init__(self, width=32, dims=2):
+        super().__init__()
+        conv, up = (
+            (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1],
+            (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+        )
+        self.pool = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[dims - 1]
+        self.first, self.up, self.last = (
+            conv(8, width, 3, padding=1),
+            up[dims - 1](width, width, 2, 2),
+            conv(2 * width, 5, 1),
+        )
+
+    def forward(self, x):
+        kept = self.first(x).relu()
+        return self.last(torch.cat([kept, self.up(self.pool(kept, 2))], 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("lasting", [False, True])
+@torch.no_grad()
+def test_both_parts_are_written_by_their_kernels(lasting, batch, dtype):
+    model, x = Skip().eval().to(dtype), torch.randn(batch, 8, 6, 10).to(dtype)
+    if lasting:
+        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    found, y, code = compiled(model, x)
+    check_twice(found, y, model, x, 1e-5 if dtype == torch.float32 else 0.03)
+    assert written(code) == 2
+    assert "cpp_fused_cat" not in code
+    fused = [line.fused for line in last_report().lines]
+    assert fused == [("bias", "relu", "concatenation"), ("bias", "concatenation"), ("bias",)]
+
+
+@torch.no_grad()
+def test_other_numbers_of_axes():
+    for dims, sizes in ((1, (16,)), (3, (4, 6, 2))):
+        model, x = Skip(16, dims).eval(), torch.randn(2, 8, *sizes)
+        found, y, code = compiled(model, x)
+        check_twice(found, y, model, x)
+        assert written(code) == 2
+
+
+@pytest.mark.parametrize("dim", [0, -2])
+@torch.no_grad()
+def test_other_dimensions(dim):
+    """Both parts lie without gaps, or with those between images."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = (nn.Conv2d(8, 16, 3, padding=1) for _ in range(2))
+            self.last = nn.Conv2d(16, 5, 1)
+
+        def forward(self, x):
+            return self.last(torch.cat([self.first(x), self.second(x)], dim=dim))
+
+    model, x = Net().eval(), torch.randn(2, 8, 6, 10)
+    found, y, code = compiled(model, x)
+    check_twice(found, y, model, x)
+    assert written(code) == 2
+
+
+class Parts(nn.Module):
+    """A result in a concatenation; ``then`` says what else there is."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(16, 16, 3, padding=1), nn.Conv2d(16, 16, 1)
+        self.last, self.then = nn.Conv2d(32, 16, 1), then
+
+    def forward(self, x):
+        then, y, other, more = self.then, self.first(x), x, None
+        if then == "an earlier loop":
+            other = y.sin()
+        if then == "the same convolution":
+            other = self.second(y)
+        if then == "the same concatenation":
+            other = y
+        if then == "a residual":
+            y = self.first(x) + x
+        if then == "another type":
+            other = x.double()
+        whole = torch.cat([other, y], 1)
+        z = whole.sum(1) if then == "another type" else self.last(whole)
+        if then == "a later loop":
+            more = y.cos() + z
+        if then == "a later convolution":
+            more = self.second(y)
+        if then == "the caller":
+            more = y
+        if then == "the caller has the whole":
+            more = whole
+        if then == "two concatenations":
+            more = self.last(torch.cat([y, x], 1))
+        return z if more is None else (z, more)
+
+
+READERS = {
+    "a tensor of the caller": 1, "an earlier loop": 1, "a later loop": 1, "the caller has the whole": 1,
+    "the same convolution": 1, "a later convolution": 0, "the caller": 0, "two concatenations": 0,
+    "the same concatenation": 0, "a residual": 0, "another type": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("then", READERS)
+@torch.no_grad()
+def test_what_else_reads_the_result(then):
+    model = Parts(then).eval().to(memory_format=torch.channels_last)
+    x = torch.randn(2, 16, 7, 9).to(memory_format=torch.channels_last)
+    untouched = x.clone()
+    found, y, code = compiled(model, x)
+    exact = check_twice(found, y, model, x)
+    assert written(code) == READERS[then]
+    assert torch.equal(x, untouched)
+    with profile():  # calls the operators
+        check(found(x), exact)
+
+
+@torch.no_grad()
+def test_a_part_that_begins_within_a_line_is_copied():
+    """The second one of two results of 24 channels in fp32 begins 96 bytes behind the first one."""
+    model, x = Skip(24).eval(), torch.randn(2, 8, 6, 10)
+    found, y, code = compiled(model, x)
+    check_twice(found, y, model, x)
+    assert written(code) == 1
+
+
+@torch.no_grad()
+def test_products():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.last = nn.Linear(24, 16), nn.Linear(24, 32), nn.Linear(48, 5)
+
+        def forward(self, x):
+            return self.last(torch.cat([self.first(x).relu(), self.second(x)], 1))
+
+    model, x = Net().eval(), torch.randn(7, 24)
+    found, y, code = compiled(model, x)
+    check_twice(found, y, model, x)
+    assert written(code) == 2
+    assert "cpp_fused_cat" not in code
+
+
+@torch.no_grad()
+def test_rows_of_several_axes_are_copied():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(24, 40), nn.Linear(64, 16)
+
+        def forward(self, x):
+            return self.last(torch.cat([x, self.first(x)], -1))
+
+    model, x = Net().eval(), torch.randn(2, 7, 24)
+    found, y, code = compiled(model, x)
+    check_twice(found, y, model, x)
+    assert written(code) == 0
+
+
+@torch.no_grad()
+def test_the_report_names_the_problem_that_runs(monkeypatch):
+    model, x = Skip().eval(), torch.randn(2, 8, 6, 10)
+    ran, find = [], ConvArguments.find
+
+    def spy(*given):
+        call = find(*given)
+        ran.append(call.launch.signature.canonical.key())
+        return call
+
+    monkeypatch.setattr(ConvArguments, "find", spy)
+    compiled(model, x)
+    named = [line.problem for line in last_report().lines]
+    assert ran == [parse_key(each).canonical.key() for each in named]
+    assert sum("concatenation" in line.fused for line in last_report().lines) == 2
+
+
+REMEMBERED = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from test_concatenations import Skip
+from tilesmith.torch_ops.compile import last_report
+torch.manual_seed(0)
+model, x = Skip().eval(), torch.randn(2, 8, 6, 10)
+with torch.no_grad():
+    y = torch.compile(model, backend="tilesmith", options={"ours": "always"})(x)
+    assert (y.double() - model.double()(x.double())).abs().max() < 1e-5
+print(last_report().remembered, sum("concatenation" in line.fused for line in last_report().lines))
+"""
+
+
+def test_a_remembered_program_compiles_no_kernel(tmp_path):
+    environment = os.environ | {
+        "TILESMITH_CACHE_DIR": str(tmp_path / "cache"), "TILESMITH_DB_PATH": str(tmp_path / "user.db"),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+    }  # fmt: skip
+    command = [sys.executable, "-c", REMEMBERED, str(Path(__file__).parent)]
+    kept = []
+    for remembered in (False, True):
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert done.stdout.split() == [str(remembered), "2"]
+        kept.append(sorted(path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()))
+    assert kept[0] == kept[1]
+
+
+def test_training_keeps_results_of_their_own():
+    model, x = Skip(), torch.randn(2, 8, 6, 10)
+    exact = copy.deepcopy(model).double()
+    _, y, code = compiled(model, x)
+    y.square().sum().backward()
+    theirs = exact(x.double())
+    theirs.square().sum().backward()
+    check(y.detach(), theirs.detach())
+    check(tuple(p.grad for p in model.parameters()), tuple(p.grad for p in exact.parameters()), 1e-4)
+    assert written(code) == 0
+
+
+@torch.no_grad()
+def test_an_inductor_that_lacks_what_is_needed(monkeypatch):
+    from torch._inductor import ir, lowering
+
+    operator = torch.ops.tilesmith.convolution.default
+    compiled(Skip().eval(), torch.randn(2, 8, 6, 10))  # the lowering is there
+    monkeypatch.delitem(lowering.lowerings, operator)
+    monkeypatch.setattr(placed, "_lowered", [])
+    with monkeypatch.context() as without:
+        without.delattr(ir, "ExternKernelOut")
+        undispatched._lower(operator, "torch.ops.tilesmith.convolution_kernel", lowering)
+    torch.compiler.reset()
+    model, x = Skip().eval(), torch.randn(2, 8, 6, 10)
+    found, y, code = compiled(model, x)
+    check_twice(found, y, model, x)
+    assert written(code) == 0
+    assert "convolution_kernel(" in code
+
+
+@torch.no_grad()
+def test_memory_of_another_order_is_copied_to():
+    x, w = torch.randn(2, 8, 6, 10), torch.randn(16, 8, 3, 3)
+    x = x.to(memory_format=torch.channels_last)
+    exact = functional.conv2d(x.double(), w.double())
+    shape = [1, 1], [0, 0], [1, 1], False, [0, 0], 1
+    for batch in (2, 1, 2):
+        dense, pitched = torch.empty(batch, 16, 4, 8), torch.empty(batch, 4, 8, 48).permute(0, 3, 1, 2)[:, 16:32]
+        for out in (dense, pitched, torch.empty(4, 8, 16, batch).permute(3, 2, 0, 1)):
+            for _ in range(2):
+                torch.ops.tilesmith.convolution_kernel_into(x[:batch], w, None, None, *shape, out=out.fill_(3))
+                check(out, exact[:batch])
