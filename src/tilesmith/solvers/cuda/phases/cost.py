@@ -23,9 +23,10 @@ def least_seconds(t: PhasesTile, fit: PhasesFit) -> float:
 
     All SMs have as much to do, one strip has all rows, and the filter, or pieces of it, are brought once.
     """
-    form = t.form
+    form, cores = t.form, t.target.cores
     units, waits = _turn(t, fit, True, 8 if form.in_vector == 1 else form.in_vector)
-    each = t.least_turns * t.blocks_n / t.target.cores  # turns of an SM's blocks
+    # Turns of an SM's blocks. Where there are more blocks of columns than SMs, each has them for all tiles.
+    each = t.least_turns * min(t.blocks_n, cores) / cores
     cycles = _joined(ceil(each) * units, ceil(each / t.most_blocks) * waits, fit.overlap[0])
     return _together(t, fit, cycles + t.filter_bytes / fit.filter, t.least_turns * _moved(t, True)) * ROUNDED
 
