@@ -103,7 +103,6 @@ class _Ahead:
             child.let_go()
 
     def _run(self, child: Child) -> None:
-        error = ""
         while child.alive and not self._ending:
             try:
                 _, _, request, work, found = self._jobs.get(timeout=IDLE_S)
