@@ -62,16 +62,11 @@ class Skip(nn.Module):
 
     def __init__(self, width=32, dims=2):
         super().__init__()
-        conv, up = (
-            (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1],
-            (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-        )
+        conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dims - 1]
+        transposed = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[dims - 1]
         self.pool = (functional.max_pool1d, functional.max_pool2d, functional.max_pool3d)[dims - 1]
-        self.first, self.up, self.last = (
-            conv(8, width, 3, padding=1),
-            up[dims - 1](width, width, 2, 2),
-            conv(2 * width, 5, 1),
-        )
+        self.first, self.up = conv(8, width, 3, padding=1), transposed(width, width, 2, 2)
+        self.last = conv(2 * width, 5, 1)
 
     def forward(self, x):
         kept = self.first(x).relu()

@@ -89,7 +89,7 @@ class Arguments:
     def find(
         self, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional, deterministic: bool, out: Optional = None
     ) -> Call:
-        """What runs the problem of these tensors, as a function of the four; its bound plan takes ``out``, too."""
+        """The function of the four tensors that runs their problem. With ``out``, its bound plan takes that, too."""
         raise NotImplementedError
 
     @cached_property

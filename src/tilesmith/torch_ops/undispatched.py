@@ -39,8 +39,9 @@ def add_undispatched(name: str, kernel: Kernel, into: Callable[..., None]) -> No
     Args:
         name: The operator's.
         kernel: Its kernel, which takes all of its arguments in their order.
-        into: The same, which writes the result into the memory before its arguments. It has two names: with the
-            residual's memory ``torch.ops.tilesmith.<name>_kernel_in_place``, else ``<name>_kernel_into``, with ``out``.
+        into: The same, which writes the result into its first argument. Programs call it as
+            ``torch.ops.tilesmith.<name>_kernel_into(*arguments, out=memory)``, and as
+            ``torch.ops.tilesmith.<name>_kernel_in_place(*arguments)`` to write over the residual.
     """
     operator = getattr(torch.ops.tilesmith, name).default
 

@@ -21,7 +21,7 @@ END_S: Final = 1.0  # at the exit: for the process to end by itself
 
 
 def message_of(request: Request, work: str) -> dict[str, Any]:
-    """What ``dispatch.background.process`` needs to know of a request, and what it shall do.
+    """The message to ``dispatch.background.process``: a request, and the work on it.
 
     ``work`` is ``"measure"`` (as mode ``hybrid``), ``"decide"`` (the untuned choice) or ``"build"`` (its plan, too).
     """

@@ -65,10 +65,10 @@ def backend(
 
     def compile_(graph: GraphModule, inputs: Sequence[Any], frozen: bool) -> Callable[..., Any]:
         name = name_of(graph, inputs, identity)
-        kept = _still_decided(recall(name), inputs, asked, frozen)
-        if kept is not None and (device := _only_device(inputs)) is not None:
+        kept, device = _still_decided(recall(name), inputs, asked, frozen), _only_device(inputs)
+        if kept is not None and device is not None:
             prepare_kernels(signatures_of(kept.lines), device, find_mode())
-        elif kept is None and (device := _only_device(inputs)) not in (None, "cpu") and asked.ours != "never":
+        elif device not in (None, "cpu") and kept is None and asked.ours != "never":
             ahead.start(target_of(None, None, device), find_mode())
         own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
         settings = {**patches, "freezing": frozen, "joint_custom_post_pass": own}

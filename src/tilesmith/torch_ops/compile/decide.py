@@ -108,7 +108,7 @@ class Decider:
             except ProblemError:
                 continue
             if signature not in self._expected:
-                self._expected[signature] = ahead.decide_ahead(request_of(signature, self.target, self.mode))
+                self._expected[signature] = ahead.decide_ahead(self._request(signature))
 
     def __call__(self, make: Callable[[], Signature]) -> Decision:
         """The decision for the problem that ``make`` describes; it raises ``ProblemError`` where none does."""
@@ -142,11 +142,14 @@ class Decider:
             return False
         return chosen.solver.draft(chosen.geometry, config, self.target).in_place
 
+    def _request(self, signature: Signature) -> Request:
+        return replace(request_of(signature, self.target, self.mode), external=self.raced)
+
     def _decide(self, signature: Signature) -> Decision:
         expected = self._expected.pop(signature, None)
         if expected is not None:
             expected.result()
-        request = replace(request_of(signature, self.target, self.mode), external=self.raced)
+        request = self._request(signature)
         try:
             choice = _choice_of(request)
         except NoSolutionError as error:

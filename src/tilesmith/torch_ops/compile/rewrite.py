@@ -134,7 +134,7 @@ class Rewriter:
         return self.decide(partial(_signature, chain, lasting))
 
     def _first_questions(self) -> Iterator[Callable[[], Signature]]:
-        """What will be asked first about each node, as far as the graph tells before it is rewritten."""
+        """The problems that will be asked about first, as far as the graph tells before it is rewritten."""
         for node in list(self.graph.nodes):
             if node.target is CONVOLUTION or node.target in PRODUCTS:
                 if is_static(*node.all_input_nodes, node):

@@ -79,7 +79,7 @@ def along(axes: str, **values: Iterable[int]) -> dict[str, int]:
 
 
 def beyond_argument(found: bool) -> Argument:
-    """What the kernel of ``planes.look`` has found."""
+    """The argument with the findings of the kernel of ``planes.look``; a null pointer where none looks."""
     return Argument("beyond", "const float *", Pointer(Space.WORKSPACE) if found else None)
 
 
