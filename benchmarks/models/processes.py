@@ -24,13 +24,21 @@ LINES, FRAMES, WIDTH = 6, 12, 200  # of what a process that died has said last, 
 
 
 def session_cpu_s() -> float:
-    """Processor seconds of this process's session: of all that it has started, ended or not, if it leads one."""
-    session, ticks = os.getsid(0), 0
+    """Processor seconds of this process's session, and of all below it that have one of their own.
+
+    Processes that have ended count if their parents have waited for them.
+    """
+    found: dict[int, tuple[int, int, int]] = {}  # parent, session and ticks by process
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            ticks += sum(map(int, fields[11:15])) if int(fields[3]) == session else 0
-    return ticks / os.sysconf("SC_CLK_TCK")
+            found[int(folder.name)] = int(fields[1]), int(fields[3]), sum(map(int, fields[11:15]))
+    counted, session = set(), os.getsid(0)
+    new = {process for process, (_, own, _) in found.items() if own == session}
+    while new:
+        counted |= new
+        new = {process for process, (parent, _, _) in found.items() if parent in new} - counted
+    return sum(found[process][2] for process in counted) / os.sysconf("SC_CLK_TCK")
 
 
 class Process:

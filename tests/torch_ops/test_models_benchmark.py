@@ -213,6 +213,20 @@ def test_a_model_without_its_batch_norms_is_far_from_the_answer(training):
     assert relative_error(answer_of(sample, training).result, right.result) > 0.05
 
 
+def test_processor_seconds_are_those_of_sessions_below_too():
+    # As the processes that choose kernels ahead, which have sessions of their own and outlive the first result.
+    work = "import sys, time\nwhile time.process_time() < 0.3: pass\nprint(); sys.stdout.flush(); time.sleep(60)"
+    before = processes.session_cpu_s()
+    child = subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        assert child.stdout.readline()
+        assert processes.session_cpu_s() - before > 0.25
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
 def test_the_loss_of_float64_stays_float64():
     y = torch.randn(2, 5, dtype=torch.float64)
     assert loss_of(y, torch.randn(2, 5)).dtype == torch.float64
