@@ -1,16 +1,26 @@
-"""Activations of GPU kernels as numbers: their texts, compiled for the host, against float64."""
+"""Activations of GPU kernels as numbers: their texts, compiled for the host, against float64.
+
+Exact GELU has a text for each width of results.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.gelu import FEW_BITS
+from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.epilogue import ACTIVATIONS, Epilogue
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from gelu_tail import AIMS, fitted, worst
 
 HEAD = """#include <math.h>
 #include <string.h>
@@ -24,13 +34,13 @@ TAIL = """extern "C" void all(const float *from, float *to, int n) {
 ROUNDING = 2.0**-24
 
 
-def computed(epilogue, values, folder):
+def computed(epilogue, values, folder, result="fp32"):
     source, library = folder / "activation.cc", folder / "activation.so"
-    source.write_text(HEAD + activate(epilogue, "static inline") + TAIL)
+    source.write_text(HEAD + activate(epilogue, "static inline", result) + TAIL)
     subprocess.run(["c++", "-O1", "-shared", "-fPIC", "-o", library, source], check=True)
-    result, pointer = np.empty_like(values), ctypes.POINTER(ctypes.c_float)
-    ctypes.CDLL(str(library)).all(values.ctypes.data_as(pointer), result.ctypes.data_as(pointer), len(values))
-    return result
+    found, pointer = np.empty_like(values), ctypes.POINTER(ctypes.c_float)
+    ctypes.CDLL(str(library)).all(values.ctypes.data_as(pointer), found.ctypes.data_as(pointer), len(values))
+    return found
 
 
 def exact(name, v):
@@ -65,6 +75,42 @@ def test_against_float64(name, tmp_path):
         assert np.all(np.abs(result - want) <= 1.6e-7 * magnitude)
         tail = (values < -1e-3) & (values > -9)
         assert np.all(np.abs(result[tail] / want[tail] - 1) <= 6e-5)
+
+
+@pytest.mark.parametrize(("result", "relative"), [("bf16", 3e-4), ("fp16", 1e-4), ("fp8e4m3", 0.01), ("fp8e5m2", 0.01)])
+def test_gelu_of_few_bits(result, relative, tmp_path):
+    """Of every number of 16 bits: within 0.65 of what the check of a kernel's results allows an epilogue: eight
+    roundings of the argument and 2^-10 of the result's. Rounded, it is the right result or one beside it."""
+    held = dtype("fp16" if result == "fp16" else "bf16").numpy()
+    values = np.arange(1 << 16, dtype=np.uint16).view(held).astype(np.float32)
+    values = values[np.isfinite(values)]
+    found, v = computed(Epilogue(activation="gelu"), values, tmp_path, result).astype(np.float64), values.astype(float)
+    want = exact("gelu", v)
+    allowed = 8 * ROUNDING * np.abs(v) + 2.0**-10 * dtype(result).epsilon * np.abs(want)
+    assert np.all(np.abs(found - want) <= 0.65 * allowed + 2.0**-126)
+    least = {"bf16": -9.0, "fp16": -6.0}.get(result, -5.0)  # beyond, an fp16 result is 0, or a byte
+    inner = (v > least) & (np.abs(v) >= 2.0**-126)
+    assert np.all(np.abs(found[inner] / want[inner] - 1) <= relative)
+    whole = dtype(result).numpy()
+    stored, right = (each[inner].astype(np.float32).astype(whole) for each in (found, want))
+    bits = np.dtype(f"i{whole.itemsize}")
+    assert np.all(np.abs(stored.view(bits).astype(int) - right.view(bits)) <= 1)
+    assert np.all(np.abs(found[v < -14]) < 2.0**-126)
+
+
+@pytest.mark.parametrize("result", FEW_BITS)
+def test_gelu_is_fitted(result):
+    """As ``benchmarks/gelu_tail.py`` fits it, which finds nothing better."""
+    left = worst(AIMS[result], FEW_BITS[result])
+    assert left < 1.0
+    assert left <= 1.001 * worst(AIMS[result], fitted(AIMS[result]))
+
+
+@pytest.mark.parametrize("result", ["fp32", "bf16", "fp16", "fp8e4m3"])
+def test_gelu_of_zeros_and_limits(result, tmp_path):
+    found = computed(Epilogue(activation="gelu"), np.float32([0.0, -0.0, np.nan, np.inf, -np.inf]), tmp_path, result)
+    np.testing.assert_array_equal(found, np.float32([0.0, 0.0, np.nan, np.inf, np.nan]))
+    np.testing.assert_array_equal(np.signbit(found[:2]), [False, True])
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

@@ -1,8 +1,9 @@
 """The largest errors of activations on a device, over every normal float: roundings (2^-24) of the argument.
 
-    python benchmarks/gpu/probes/activations.py [NAME ...]
+    python benchmarks/gpu/probes/activations.py [NAME[:RESULT] ...]
 
-Needs nvcc. The check of a kernel's results allows eight (``tests/cuda/test_activation_numbers.py``, which computes them
+Needs nvcc. RESULT is the type that results are rounded to, on which GELU's text depends (fp32). The check of a kernel's
+results allows eight, and 2^-10 of the result's rounding (``tests/cuda/test_activation_numbers.py``, which computes them
 on the host). Of what approaches 0 like a sigmoid, the argument is one more.
 """
 
@@ -53,10 +54,14 @@ CALL = """  cudaMemset(found, 0, 4);
 
 
 def main(names: list[str]) -> int:
+    asked = [(name, result or "fp32") for name, _, result in (each.partition(":") for each in names)]
     functions = (
-        f"namespace of_{name} {{\n{activate(Epilogue(activation=name), '__device__ inline')}}}\n" for name in names
+        f"namespace of_{name}_{result} {{\n{activate(Epilogue(activation=name), '__device__ inline', result)}}}\n"
+        for name, result in asked
     )
-    calls = (CALL.format(name=name, exact=EXACT[name], more=int(name == "sigmoid")) for name in names)
+    calls = (
+        CALL.format(name=f"{name}_{result}", exact=EXACT[name], more=int(name == "sigmoid")) for name, result in asked
+    )
     with tempfile.TemporaryDirectory() as folder:
         source, program = Path(folder, "activations.cu"), Path(folder, "activations")
         source.write_text(TEXT.format(functions="".join(functions), calls="".join(calls)))

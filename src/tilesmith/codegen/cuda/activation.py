@@ -2,26 +2,25 @@
 
 An activation is computed for each result, between products and stores, so its instructions count: an exponential is one
 (``ex2``), a division a reciprocal (``rcp``, 1 ulp) and a product, and a limit one ``max`` or ``min`` that keeps a NaN.
-
-``gelu(v) = v * phi(v)`` with the normal distribution's ``phi(-t) = 2 ** P(t)``: working with the tail keeps the
-relative error small for negative ``v``, where ``1 + erf(v)`` cancels. ``P`` is a weighted minimax fit of
-``log2 phi(-t)`` for ``t`` in [0, 9]; beyond, it falls faster than the logarithm does. In fp32 the error of ``phi`` is
-at most 1.6e-7, and at most 6e-5 of ``phi`` itself for ``v`` above -9 (``tests/cuda/test_activation_numbers.py``).
 """
 
 from __future__ import annotations
 
 import math
 
+from tilesmith.codegen.cuda.gelu import gelu_body
 from tilesmith.problems.epilogue import Epilogue
 
 LONG = frozenset({"gelu", "tanh"})  # more than ten instructions
 SHORT = frozenset({"none", "relu", "leaky_relu", "clamp"})  # three at most
 
 
-def activate(epilogue: Epilogue, device: str, value: str = "float") -> str:
-    """The function ``activate`` of one ``value``, declared with the macro ``device``; of integers none is asked for."""
-    body = _body(epilogue)
+def activate(epilogue: Epilogue, device: str, result: str, value: str = "float") -> str:
+    """The function ``activate`` of one ``value``, declared with the macro ``device``; of integers none is asked for.
+
+    ``result`` is the element type that the value is rounded to: of few bits, a shorter polynomial will do.
+    """
+    body = gelu_body(result) if epilogue.activation == "gelu" else _body(epilogue)
     used = "".join(text.format(device=device) for name, text in _HELPERS.items() if f"{name}(" in body)
     return f"{used}{device} {value} activate({value} v) {{\n{body}}}\n"
 
@@ -32,10 +31,9 @@ def _body(epilogue: Epilogue) -> str:
         "relu": "  return at_least(v, 0.0f);\n",
         "leaky_relu": f"  return v > 0.0f ? v : v * {float_text(epilogue.slope)};\n",
         "clamp": f"  return at_most(at_least(v, {float_text(epilogue.low)}), {float_text(epilogue.high)});\n",
-        "silu": _GATED.format(gate="v"),
-        "gelu": _GELU,
-        # 0.5 * (1 + tanh(u)) is the sigmoid of 2 * u.
-        "gelu_tanh": _GATED.format(gate="1.59576912f * v * (1.0f + 0.044715f * v * v)"),
+        "silu": _GATED.format(power="-1.44269504f * v"),
+        # 0.5 * (1 + tanh(u)) is the sigmoid of 2 * u, and the power of 2 is -2 / ln(2) * u.
+        "gelu_tanh": _GATED.format(power="v * fmaf(v * v, -0.102943240f, -2.30220820f)"),
         "sigmoid": "  return reciprocal(1.0f + exp2_of(-1.44269504f * v));\n",
         "tanh": _TANH,
         # The gate of a NaN is 0, and their product a NaN.
@@ -44,8 +42,8 @@ def _body(epilogue: Epilogue) -> str:
     }[epilogue.activation]
 
 
-# ``v`` times the sigmoid of ``gate``. Where the exponential is infinite its reciprocal is 0, and so is the result.
-_GATED = "  return v * reciprocal(1.0f + exp2_of(-1.44269504f * ({gate})));\n"
+# ``v`` times a sigmoid. Where the exponential is infinite its reciprocal is 0, and so is the result.
+_GATED = "  return v * reciprocal(1.0f + exp2_of({power}));\n"
 # Near 0 a minimax fit of tanh(v) / v on [0, 0.55], in powers of ``v * v``. CUDA's ``tanhf`` is alike, but also tests
 # for large ``v``, where the reciprocal is 0 anyway.
 _TANH = """  const float s = v * v;
@@ -54,15 +52,6 @@ _TANH = """  const float s = v * v;
   p = fmaf(p, s, -0.333328426f);
   const float far = copysignf(fmaf(reciprocal(1.0f + exp2_of(2.88539008f * fabsf(v))), -2.0f, 1.0f), v);
   return if_less(fabsf(v), 0.55f, fmaf(p * s, v, v), far);
-"""
-_TAIL = (-5.0383399674558405e-09, 2.10906534903188e-07, -3.6313444979896303e-06, 3.185109017067589e-05,
-         -0.00012233524466864765, -0.0003261167148593813, 0.007334748283028603, -0.05269014462828636,
-         -0.4591446816921234, -1.151112675666809, -0.9999998807907104)  # fmt: skip  # of P, highest power first
-_STEPS = "".join(f"  log2_tail = fmaf(log2_tail, t, {coefficient!r}f);\n" for coefficient in _TAIL[1:])
-_GELU = f"""  const float t = fabsf(v);
-  float log2_tail = {_TAIL[0]!r}f;
-{_STEPS}  const float tail = exp2_of(log2_tail);
-  return v * (v < 0.0f ? tail : 1.0f - tail);
 """
 
 

@@ -79,7 +79,7 @@ def _source(t: DepthwiseTile, name: str, op: str, out: str, arguments: tuple[Arg
         "BACK": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "IN_SHARED": t.in_shared,
     }  # fmt: skip
     types = {"Element": TYPES[(g.y if t.back else g.x).dtype], "Out": TYPES[out]}
-    functions = activate(g.epilogue, "TS_MMA_DEVICE") + template(_FOLDER, "vector")
+    functions = activate(g.epilogue, "TS_MMA_DEVICE", out) + template(_FOLDER, "vector")
     header = Header(types=types, arguments=arguments)
     if name != "sum":
         header = Header(numbers, flags, types, functions=functions, arguments=arguments)

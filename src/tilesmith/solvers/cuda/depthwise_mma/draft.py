@@ -88,7 +88,7 @@ def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[
         "RELU": g.epilogue.activation == "relu",
     }  # fmt: skip
     types = {"Element": TYPES[t.source.dtype], "Out": TYPES[out]}
-    functions = activate(g.epilogue, "TS_MMA_DEVICE")
+    functions = activate(g.epilogue, "TS_MMA_DEVICE", out)
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     kernel = template(_FOLDER, name)
     if name == "rows":

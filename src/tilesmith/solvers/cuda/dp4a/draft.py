@@ -51,7 +51,7 @@ def _source(t: Dp4aTile, name: str, op: str, arguments: tuple[Argument, ...]) ->
                 "SCALED": g.epilogue.is_scaled, "BY_CHANNEL": g.epilogue.scale == "channel", "BIAS": g.epilogue.bias,
             },
             types={"Out": _TYPES[g.y.dtype]},
-            functions=activate(g.epilogue, "TS_MMA_DEVICE"),
+            functions=activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype),
             arguments=arguments,
         )  # fmt: skip
     return unit(op, g.y.dtype, tile, t.target.arch, mma_prelude(), template(_HERE, name), header)

@@ -44,7 +44,8 @@ def _source(t: FfmaTile, name: str, op: str, tile: str, arguments: tuple[Argumen
             "B_VECTOR": t.vectors[1],
         }  # fmt: skip
         flags |= {"A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "PARTIAL": t.partial, "FUSED": t.fused}
-    functions = activate(form.epilogue, "TS_MMA_DEVICE") + template(_COMMON, "kept") + template(_FOLDER, "results")
+    functions = activate(form.epilogue, "TS_MMA_DEVICE", form.out_dtype)
+    functions += template(_COMMON, "kept") + template(_FOLDER, "results")
     header = Header(numbers, flags, {"Out": TYPES[form.out_dtype]}, functions=functions, arguments=arguments)
     named = "".join(dict.fromkeys(("fp32", form.out_dtype)))
     return unit(op, named, tile, t.target.arch, mma_prelude(), template(_FOLDER, name), header)

@@ -39,7 +39,7 @@ def _source(t: FirstTile, arguments: tuple[Argument, ...]) -> Source:
         "WGMMA": t.wgmma, "ADDS": g.epilogue.bias and t.bias_unit < 0, "CHANNELS_LAST": g.x.channels_last,
         "WHOLE": t.whole, "RELU": g.epilogue.activation == "relu",
     }  # fmt: skip
-    functions = activate(g.epilogue, "TS_MMA_DEVICE") + _unit_functions(t)
+    functions = activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype) + _unit_functions(t)
     functions += mma_product_text(t.block_n, t.g.x.dtype) + template(_FOLDER, "wgmma") if t.wgmma else _NO_WGMMA
     header = Header(
         numbers, flags, {"Element": TYPES[g.x.dtype], "Out": TYPES[g.y.dtype]}, {"unit_taps": _words(t.units)},

@@ -34,7 +34,7 @@ def rows_draft(t: RowsTile) -> Draft:
         "ADDS": g.epilogue.bias, "RELU": g.epilogue.activation == "relu", "WHOLE": t.whole, "DENSE": t.dense,
         "FLAT": g.output[0] == 1,
     }  # fmt: skip
-    functions = activate(g.epilogue, "TS_MMA_DEVICE") + _places(t) + mma_product_text(t.block_n, g.x.dtype)
+    functions = activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype) + _places(t) + mma_product_text(t.block_n, g.x.dtype)
     types = {"Element": element, "Out": TYPES[g.y.dtype]}
     kernel = _source(t, ("rows", "kernel"), Header(numbers, flags, types, functions=functions, arguments=arguments))
     words = [0xFFFFFFFF if w is None else w.d << 26 | w.r << 18 | (w.element + 1) for w in t.words]

@@ -62,7 +62,7 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
         types={"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
         tables={"window_row": t.rows, "tap_offset": form.taps.offset, "tap_filter": form.taps.index},
         functions=product_text("product", t.block_n, form.dtype, form.b_columns, False)
-        + activate(form.epilogue, "TS_DEVICE") + touched(arguments)
+        + activate(form.epilogue, "TS_DEVICE", form.out_dtype) + touched(arguments)
         + residual_map(form.residual is not None, "map_out"),
         maps=("map_pixels", "map_filter", "map_out", *(("map_residual",) if form.residual else ())),
         arguments=arguments,

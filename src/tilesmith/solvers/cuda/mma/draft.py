@@ -76,7 +76,7 @@ def _activation(t: MmaTile) -> str:
     """The function ``activate`` of one value; integers pass through doubles, which hold them."""
     e = t.form.epilogue
     if not t.form.whole:
-        return activate(e, "TS_MMA_DEVICE")
+        return activate(e, "TS_MMA_DEVICE", t.form.out_dtype)
     low, high = (
         f"{'-' if v < 0 else ''}__longlong_as_double(0x7ff0000000000000)" if math.isinf(v) else v.hex()
         for v in (e.low, e.high)

@@ -86,7 +86,7 @@ def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
         "BACK": g.direction == "bwd", "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "REPAIR": f.repair,
     }  # fmt: skip
     types = {"Element": TYPES[f.source.dtype], "Out": TYPES[f.result.dtype]}
-    functions = activate(g.epilogue, "TS_MMA_DEVICE") + _taps(t)
+    functions = activate(g.epilogue, "TS_MMA_DEVICE", f.result.dtype) + _taps(t)
     functions += resolved(template(_FOLDER, "window"), SHORT=t.short)
     long = t.short and g.epilogue.residual and g.epilogue.activation in LONG
     functions += resolved(template(_FOLDER, "results"), SHORT=long)

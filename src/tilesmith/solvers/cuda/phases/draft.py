@@ -65,7 +65,7 @@ def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source
             "BIAS": form.epilogue.bias, "RESIDUAL": form.epilogue.residual, "BULK": t.bulk,
         }  # fmt: skip
         types |= {"Out": TYPES[form.out_dtype], "Staged": "float" if t.staged_size == 4 else TYPES[form.out_dtype]}
-        functions = activate(form.epilogue, "TS_MMA_DEVICE") + mma_bulk_text()
+        functions = activate(form.epilogue, "TS_MMA_DEVICE", form.out_dtype) + mma_bulk_text()
         functions += _product(t) if t.wgmma else _used(t)
         parts = ("sizes", "window", "wgmma" if t.wgmma else "warps", "kernel")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)

@@ -30,7 +30,7 @@ def runs_draft(t: RunsTile) -> Draft:
     }  # fmt: skip
     flags = {"BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual}
     types = {"Element": TYPES[g.x.dtype], "Out": TYPES[g.y.dtype]}
-    functions = activate(g.epilogue, "TS_MMA_DEVICE")
+    functions = activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype)
     tile = "x".join(str(value) for _, value in t.config.values)
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     kernel = _unit("runsfwd", t, tile, ("rows", "kernel"), header)
@@ -178,7 +178,7 @@ def back_draft(t: BackTile) -> Draft:
     }  # fmt: skip
     types = {"Element": element, "Out": TYPES[g.x.dtype], "Staged": "float" if e.residual else TYPES[g.x.dtype]}
     flags = {"BIAS": e.bias, "RESIDUAL": e.residual}
-    header = Header(numbers, flags, types, functions=activate(e, "TS_MMA_DEVICE"), arguments=arguments)
+    header = Header(numbers, flags, types, functions=activate(e, "TS_MMA_DEVICE", g.x.dtype), arguments=arguments)
     kernel = _unit("runsbwd", t, "x".join(str(value) for _, value in t.config.values), ("back",), header)
     run = Launch(
         0, kernel.symbol, (t.blocks, 1, 1), passed(arguments), (32 * t.warps, 1, 1), shared_bytes=t.shared_bytes,

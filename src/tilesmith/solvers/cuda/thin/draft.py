@@ -45,7 +45,7 @@ def few_draft(t: FewTile) -> Draft:
         {"K": form.first, "N": form.second, "THREADS": t.threads},
         {"BIAS": form.bias, "SCALED": form.alpha != 1.0},
         {"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
-        functions=activate(form.epilogue, "TS_MMA_DEVICE"), arguments=arguments,
+        functions=activate(form.epilogue, "TS_MMA_DEVICE", form.out_dtype), arguments=arguments,
     )  # fmt: skip
     tile, arch = f"{form.first}x{form.second}t{t.threads}", t.target.arch
     source = unit("thinfew", form.dtype, tile, arch, mma_prelude(), template(_FOLDER, "few"), header)
@@ -75,7 +75,7 @@ def _source(t: ThinTile, part: str, arguments: tuple[Argument, ...]) -> Source:
     first, pad = ("M", "PAD_B") if t.weights else ("K", "PAD_OUT")
     numbers = {first: form.first, "N": form.second, "PAD_A": t.pads[0], pad: t.pads[1]}
     flags = {"BIAS": form.bias, "SCALED": form.alpha != 1.0}
-    functions, tile = activate(form.epilogue, "TS_MMA_DEVICE"), f"{form.first}x{form.second}"
+    functions, tile = activate(form.epilogue, "TS_MMA_DEVICE", form.out_dtype), f"{form.first}x{form.second}"
     if t.weights:
         numbers |= {"TILES_M": t.tile[0], "TILES_N": t.tile[1], "PARTS_M": t.parts[0], "PARTS": t.team}
         numbers |= dict(zip(("ROW_STEP", "LANE_STEP", "HALF_STEP"), t.reading.steps, strict=True))

@@ -145,7 +145,7 @@ def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
         "Quad": "int4" if whole else "float4", "Value": value,
         "BiasPair": TYPES["fp16" if form.out_dtype == "fp16" else "bf16"],
     }  # fmt: skip
-    functions = activate(form.epilogue, "TS_DEVICE", value) + rescaling(form.epilogue)
+    functions = activate(form.epilogue, "TS_DEVICE", form.out_dtype, value) + rescaling(form.epilogue)
     return Header(numbers, flags, types, functions=functions, arguments=arguments)
 
 
