@@ -9,6 +9,11 @@ template <> struct Word<4> {
   typedef u32 type;
 };
 
+// One of the two elements of a word, by one instruction.
+TS_MMA_DEVICE float half_of(bf16, u32 word, int i) { return __uint_as_float(i ? word & 0xffff0000u : word << 16); }
+TS_MMA_DEVICE float half_of(fp16, u32 word, int i) { return widened(fp16{(u16)(i ? word >> 16 : word)}); }
+TS_MMA_DEVICE float half_of(float, u32, int) { return 0.0f; } // never called
+
 // VEC neighbouring channels; what does not exist is zero.
 struct Vector {
   typename Word<VEC * sizeof(Element)>::type bits;
@@ -17,5 +22,18 @@ struct Vector {
     if (exists) v.bits = *(const typename Word<VEC * sizeof(Element)>::type *)from;
     return v;
   }
-  TS_MMA_METHOD float operator[](int i) const { return widened(((const Element *)&bits)[i]); }
+  TS_MMA_METHOD float operator[](int i) const {
+    if constexpr (VEC > 1 && sizeof(Element) == 2)
+      return half_of(Element(), ((const u32 *)&bits)[i / 2], i % 2);
+    else
+      return widened(((const Element *)&bits)[i]);
+  }
 };
+
+// An address of global memory of which the compiler knows nothing else: it would take sums of addresses apart, and add
+// up each anew.
+template <typename T> TS_MMA_DEVICE T *opaque(T *address) {
+  u64 place = __cvta_generic_to_global(address);
+  asm("" : "+l"(place));
+  return (T *)__cvta_global_to_generic(place);
+}

@@ -10,10 +10,10 @@ from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.problems.geometry import TensorView
+from tilesmith.solvers.cuda.common.depthwise_sum import depthwise_sum
 from tilesmith.solvers.cuda.depthwise_mma.tile import DepthwiseMmaTile
 
 _FOLDER = Path(__file__).parent
-_SUMMED = 32  # results that a block of the second kernel of backward weights sums
 _INFINITE = {"bf16": 0x7F80, "fp16": 0x7C00}  # the exponent of what is not finite
 
 
@@ -49,17 +49,15 @@ def _weights(t: DepthwiseMmaTile, slots: list[Pointer], sizes: tuple[Argument, .
         *operands, Argument("partial", "float *", partial), *sizes, *counts,
         *integers("int", items=t.teams * t.strips, teams=t.teams),
     )  # fmt: skip
-    totals = (
-        *operands, Argument("partial", "const float *", partial), Argument("dw", "Out *", slots[2]), *sizes, *counts,
-        *integers("i64", pixels=g.n * prod(g.output)), *_filter_steps(g.w),
-    )  # fmt: skip
     first = _source(t, "weights", "wrw", t.source.dtype, arguments)
-    second = _source(t, "sum", "sum", g.w.dtype, totals)
     launch = Launch(0, first.symbol, (t.parts * t.channel_blocks, t.passes, 1), passed(arguments), (t.threads, 1, 1),
                     shared_bytes=t.shared_bytes, programmatic=early)  # fmt: skip
-    blocks = -(-results // _SUMMED)
-    total = Launch(1, second.symbol, (blocks, 1, 1), passed(totals), (_SUMMED * 8, 1, 1), programmatic=early)
+    second, total = depthwise_sum(g, t.parts, "depthwisemma", _tile(t), t.target)
     return Draft((first, second), (launch, total), workspace_bytes=t.partial_bytes)
+
+
+def _tile(t: DepthwiseMmaTile) -> str:
+    return "x".join(str(value) for _, value in t.config.values)
 
 
 def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
@@ -94,5 +92,4 @@ def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[
     if name == "rows":
         kernel = resolved(kernel, ONCE_IN_TEXT=t.once_in_text)
     text = "namespace ts_mma {\n" + scoped(template(_FOLDER, "stage"), kernel) + "} // namespace ts_mma\n"
-    tile = "x".join(str(value) for _, value in t.config.values)
-    return unit(f"depthwisemma{op}", t.source.dtype, tile, t.target.arch, mma_prelude(), text, header)
+    return unit(f"depthwisemma{op}", t.source.dtype, _tile(t), t.target.arch, mma_prelude(), text, header)
