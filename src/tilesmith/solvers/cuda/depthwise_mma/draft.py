@@ -6,7 +6,7 @@ from math import prod
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.problems.geometry import TensorView
@@ -22,9 +22,9 @@ def depthwise_mma_draft(t: DepthwiseMmaTile) -> Draft:
     g, e, early = t.g, t.g.epilogue, t.target.has_cluster
     slots = [Pointer(Space.SLOT, i) for i in range(3 + e.bias + e.residual)]
     sizes = (
-        *integers("int", channels=g.c, channel_blocks=t.channel_blocks, unit_count=t.all_units),
-        *integers("int", column_blocks=t.column_blocks, strip_rows=t.strip_rows, in_d=t.source.shape[2]),
-        *integers("int", in_h=t.source.shape[3], in_w=t.source.shape[4], out_d=t.image[0], out_h=t.image[1]),
+        *integers("int", channels=g.c, unit_count=t.all_units, strip_rows=t.strip_rows, in_d=t.source.shape[2]),
+        *divisors(channel_blocks=t.channel_blocks, column_blocks=t.column_blocks, out_d=t.image[0]),
+        *integers("int", in_h=t.source.shape[3], in_w=t.source.shape[4], out_h=t.image[1]),
         *integers("int", out_w=t.image[2]), *_steps("in", t.source), *_steps("out", t.result),
     )  # fmt: skip
     if t.weights:
@@ -47,7 +47,7 @@ def _weights(t: DepthwiseMmaTile, slots: list[Pointer], sizes: tuple[Argument, .
     counts = integers("int", parts=t.parts, results=results)
     arguments = (
         *operands, Argument("partial", "float *", partial), *sizes, *counts,
-        *integers("int", items=t.teams * t.strips, teams=t.teams),
+        *integers("int", items=t.teams * t.strips), *divisors(teams=t.teams),
     )  # fmt: skip
     first = _source(t, "weights", "wrw", t.source.dtype, arguments)
     launch = Launch(0, first.symbol, (t.parts * t.channel_blocks, t.passes, 1), passed(arguments), (t.threads, 1, 1),
