@@ -13,6 +13,7 @@ from tilesmith.solvers.cuda.common.depthwise_sum import depthwise_sum
 from tilesmith.solvers.cuda.depthwise.tile import DepthwiseTile
 
 _FOLDER = Path(__file__).parent
+_COMMON = _FOLDER.parent / "common"
 
 
 def depthwise_draft(t: DepthwiseTile) -> Draft:
@@ -73,10 +74,10 @@ def _source(t: DepthwiseTile, name: str, op: str, out: str, arguments: tuple[Arg
     }  # fmt: skip
     flags = {
         "BACK": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "IN_SHARED": t.in_shared,
-        "IN_TURNS": g.epilogue.activation in LONG,
+        "ROLLED": t.rolled, "IN_TURNS": g.epilogue.activation in LONG,
     }  # fmt: skip
     types = {"Element": TYPES[(g.y if t.back else g.x).dtype], "Out": TYPES[out]}
-    functions = activate(g.epilogue, "TS_MMA_DEVICE") + template(_FOLDER, "vector")
+    functions = activate(g.epilogue, "TS_MMA_DEVICE") + template(_COMMON, "halves") + template(_FOLDER, "vector")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     text = template(_FOLDER, name)
     return unit(f"depthwise{op}", g.x.dtype, _tile(t), t.target.arch, mma_prelude(), text, header)

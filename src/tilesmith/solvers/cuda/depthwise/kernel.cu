@@ -96,30 +96,36 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
 #pragma unroll
   for (int h = 0; h < AHEAD && h < ROWS; h++)
     if (used(h + FIRST_H, TH, R, STRIDE_H, PAD_H, DILATION_H)) fetch(h, ahead[h]);
+  // ROLLED: as many rows are in the text as registers hold; which row of the filter they meet follows from the loop.
+#pragma unroll ROLLED ? 1 : ROWS
+  for (int begin = 0; begin < ROWS; begin += AHEAD + 1)
 #pragma unroll
-  for (int h = 0; h < ROWS; h++) {
-    if (h + AHEAD < ROWS && used(h + AHEAD + FIRST_H, TH, R, STRIDE_H, PAD_H, DILATION_H))
-      fetch(h + AHEAD, ahead[(h + AHEAD) % (AHEAD + 1)]);
+    for (int slot = 0; slot <= AHEAD; slot++) {
+      const int h = begin + slot;
+      if (h >= ROWS) break;
+      if (h + AHEAD < ROWS && (ROLLED || used(h + AHEAD + FIRST_H, TH, R, STRIDE_H, PAD_H, DILATION_H)))
+        fetch(h + AHEAD, ahead[(slot + AHEAD) % (AHEAD + 1)]);
 #pragma unroll
-    for (int r = 0; r < R; r++)
+      for (int tap_row = 0; tap_row < (ROLLED ? 1 : R); tap_row++)
 #pragma unroll
-      for (int i = 0; i < TH; i++) {
-        if (source(i, r, STRIDE_H, PAD_H, DILATION_H) != h + FIRST_H) continue;
+        for (int i = 0; i < TH; i++) {
+          const int r = !ROLLED ? tap_row : BACK ? i + PAD_H - h - FIRST_H : h - i * STRIDE_H;
+          if (ROLLED ? (u32)r >= (u32)R : source(i, r, STRIDE_H, PAD_H, DILATION_H) != h + FIRST_H) continue;
 #pragma unroll
-        for (int s = 0; s < S; s++)
+          for (int s = 0; s < S; s++)
 #pragma unroll
-          for (int j = 0; j < TW; j++) {
-            const int column = source(j, s, STRIDE_W, PAD_W, DILATION_W);
-            if (column == NONE) continue;
+            for (int j = 0; j < TW; j++) {
+              const int column = source(j, s, STRIDE_W, PAD_W, DILATION_W);
+              if (column == NONE) continue;
 #pragma unroll
-            for (int v = 0; v < VEC; v++) {
-              const float by = IN_SHARED ? shared_filter[((r * S + s) * LANES + threadIdx.x) * VEC + v]
-                                         : filter[IN_SHARED ? 0 : r * S + s][v];
-              sums[i][j][v] = fmaf(ahead[h % (AHEAD + 1)][column == NONE ? 0 : column - FIRST_W][v], by, sums[i][j][v]);
+              for (int v = 0; v < VEC; v++) {
+                const float by = IN_SHARED ? shared_filter[((r * S + s) * LANES + threadIdx.x) * VEC + v]
+                                           : filter[IN_SHARED ? 0 : r * S + s][v];
+                sums[i][j][v] = fmaf(ahead[slot][column == NONE ? 0 : column - FIRST_W][v], by, sums[i][j][v]);
+              }
             }
-          }
-      }
-  }
+        }
+    }
   bool no_number = false;
   auto finish = [&](auto &values, Out *to, const Out *given_at, const auto &added) {
     constexpr int N = sizeof(values) / sizeof(float);

@@ -14,6 +14,7 @@ from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 128
 _MAX_UNROLLED = 4096  # multiply-adds of a thread's tile
+_MOST_UNROLLED = 2110  # instructions of a tile whose rows are all in the text
 _MAX_SUMS = 112
 _MAX_SHARED = 48 * 1024
 _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
@@ -74,9 +75,21 @@ class DepthwiseTile(DepthwiseConfigured):
 
     @cached_property
     def in_shared(self) -> bool:
-        return (
-            not self.weights and self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"] > _IN_REGISTERS
-        )
+        held = self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"]
+        return not self.weights and (held > _IN_REGISTERS or self.rolled)
+
+    @cached_property
+    def rolled(self) -> bool:
+        """Whether a loop goes over rows of inputs: where all of them in the text were too long."""
+        g = self.g
+        steady = g.dilation[1] == 1 and (g.stride[1] == 1 if self.back else g.stride[1] <= g.filter[1])
+        return not self.weights and steady and self.instructions > _MOST_UNROLLED
+
+    @cached_property
+    def instructions(self) -> float:
+        """Of the text of a tile, about, if all of it is unrolled."""
+        rows, columns = self.window
+        return self.work + 8 * rows * columns
 
     @cached_property
     def span(self) -> int:

@@ -71,16 +71,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
           }
       }
     }
-  // The block's threads of one channel, always in the same order; SPAN taps at a time.
+  // The block's threads of one channel, always in the same order; SPAN taps at a time, to whose
+  // registers the next ones move.
   constexpr int ROW = LANES * VEC;
-#pragma unroll
+#pragma unroll 1
   for (int first = 0; first < TAP_ROWS * S; first += SPAN) {
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < SPAN && first + i < TAP_ROWS * S; i++)
+    for (int i = 0; i < SPAN; i++)
 #pragma unroll
       for (int v = 0; v < VEC; v++)
-        gathered[(i * THREADS + threadIdx.y * LANES + threadIdx.x) * VEC + v] = sums[first + i][v];
+        gathered[(i * THREADS + threadIdx.y * LANES + threadIdx.x) * VEC + v] = sums[i][v];
+#pragma unroll
+    for (int i = 0; i + SPAN < TAP_ROWS * S; i++)
+#pragma unroll
+      for (int v = 0; v < VEC; v++) sums[i][v] = sums[i + SPAN < TAP_ROWS * S ? i + SPAN : i][v];
     __syncthreads();
     for (int i = threadIdx.y * LANES + threadIdx.x; i < SPAN * ROW; i += THREADS) {
       const int of = i / ROW, c = blockIdx.y * ROW + i - of * ROW, tap = first + of;

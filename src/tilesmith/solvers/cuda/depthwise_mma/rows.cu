@@ -269,9 +269,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       const int row = stage * GROUPS + group - (LIVE - 1);
       if (row >= 0 && row < rows) {
         bool odd = false;
-#pragma unroll
-        for (int at = 0; at < 2 * PRODUCTS; at++) {
-          float v[2] = {sums[0][at / 2][at % 2 * 2], sums[0][at / 2][at % 2 * 2 + 1]};
+        auto finish = [&](int at, float(&v)[2]) {
           if constexpr (RESIDUAL) add_residual(row, at, v);
           if constexpr (BIAS) v[0] += biases[0], v[1] += biases[1];
           if constexpr (!RELU) v[0] = activate(v[0]), v[1] = activate(v[1]);
@@ -280,6 +278,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
             *staged(stage, group, at) = narrowed_relu(Out(), v[0], v[1]);
           else
             *staged(stage, group, at) = narrowed(Out(), v[0], v[1]);
+        };
+        // Long results are once in the text, to which the sums of the next product move.
+#pragma unroll LONG ? 1 : PRODUCTS
+        for (int m = 0; m < PRODUCTS; m++) {
+          float v[2][2];
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            v[half][0] = sums[0][LONG ? 0 : m][half * 2], v[half][1] = sums[0][LONG ? 0 : m][half * 2 + 1];
+            finish(2 * m + half, v[half]);
+          }
+          if constexpr (LONG)
+#pragma unroll
+            for (int i = 0; i + 1 < PRODUCTS; i++)
+#pragma unroll
+              for (int e = 0; e < 4; e++) sums[0][i][e] = sums[0][i + 1 < PRODUCTS ? i + 1 : i][e];
         }
         odd_rows |= (u32)odd << group;
       }

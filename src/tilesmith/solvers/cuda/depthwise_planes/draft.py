@@ -12,6 +12,7 @@ from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.depthwise_planes.tile import PlanesTile
 
 _FOLDER = Path(__file__).parent
+_COMMON = _FOLDER.parent / "common"
 
 
 def planes_draft(t: PlanesTile) -> Draft:
@@ -62,7 +63,7 @@ def _source(t: PlanesTile, name: str, op: str, out: str, arguments: tuple[Argume
     }  # fmt: skip
     flags = {"BACK": t.back, "BIAS": e.bias, "RESIDUAL": e.residual, "ALONE": t.parts == 1}
     types = {"Element": TYPES[t.source.dtype], "Out": TYPES[out]}
-    header = Header(numbers, flags, types, functions=activate(e, "TS_MMA_DEVICE"), arguments=arguments)
+    header = Header(numbers, flags, types, functions=activate(e, "TS_MMA_DEVICE") + template(_COMMON, "halves"), arguments=arguments)
     parts = (template(_FOLDER, "window"), template(_FOLDER, name)) if name != "sum" else (template(_FOLDER, name),)
     text = "namespace ts_mma {\n" + scoped(*parts) + "} // namespace ts_mma\n"
     tile = "x".join(str(value) for _, value in t.config.values)
