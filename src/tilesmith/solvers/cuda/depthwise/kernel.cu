@@ -43,7 +43,7 @@ constexpr int HELD_ROWS = ROWS > 0 ? ROWS : 1, HELD = COLUMNS > 0 ? COLUMNS : 1;
 // Elements of the filter that a thread brings, as many at once as are even shares of up to eight.
 constexpr int ROW = LANES * VEC, ALL_FILLS = (R * S * ROW + THREADS - 1) / THREADS;
 constexpr int FILL_TURNS = (ALL_FILLS + 7) / 8, FILLS = (ALL_FILLS + FILL_TURNS - 1) / FILL_TURNS;
-constexpr bool BY_ROWS = TH <= TW;
+constexpr bool BY_ROWS = TW == 1 || (TH > 1 && TH <= TW);
 constexpr int TURNS = BY_ROWS ? TH : TW;
 
 extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
   const i64 first = (i64)n * run.out_n + h0 * run.out_row + w0 * run.out_column + c0;
   Out *const to = opaque(out + first);
   const Out *const given = opaque(residual + (RESIDUAL ? first : 0));
-  // In turns: the sums of a row or, where these are fewer, of a column of the tile. Long results are once in the
+  // In turns: the sums of a row or, where columns are fewer than rows, of a column of the tile. Long results are once in the
   // text: in a loop, in which the sums of the others move to the place of the first.
 #pragma unroll IN_TURNS ? 1 : TURNS
   for (int turn = 0; turn < TURNS; turn++) {

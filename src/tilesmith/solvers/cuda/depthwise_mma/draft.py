@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from pathlib import Path
 
-from tilesmith.codegen.cuda.activation import LONG, activate
+from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
@@ -83,7 +83,7 @@ def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[
         numbers |= {f"STRIDE_{axis}": g.stride[i], f"PAD_{axis}": t.padding[i], f"DILATION_{axis}": g.dilation[i]}
     flags = {
         "HELD": t.held, "BACK": t.back, "FLIP": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual,
-        "LONG": g.epilogue.activation in LONG, "RELU": g.epilogue.activation == "relu",
+        "IN_TURNS": t.in_turns, "RELU": g.epilogue.activation == "relu",
     }  # fmt: skip
     types = {"Element": TYPES[t.source.dtype], "Out": TYPES[out]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE")

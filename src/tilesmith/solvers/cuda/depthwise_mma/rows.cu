@@ -280,15 +280,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
             *staged(stage, group, at) = narrowed(Out(), v[0], v[1]);
         };
         // Long results are once in the text, to which the sums of the next product move.
-#pragma unroll LONG ? 1 : PRODUCTS
+#pragma unroll IN_TURNS ? 1 : PRODUCTS
         for (int m = 0; m < PRODUCTS; m++) {
           float v[2][2];
 #pragma unroll
           for (int half = 0; half < 2; half++) {
-            v[half][0] = sums[0][LONG ? 0 : m][half * 2], v[half][1] = sums[0][LONG ? 0 : m][half * 2 + 1];
+            v[half][0] = sums[0][IN_TURNS ? 0 : m][half * 2], v[half][1] = sums[0][IN_TURNS ? 0 : m][half * 2 + 1];
             finish(2 * m + half, v[half]);
           }
-          if constexpr (LONG)
+          if constexpr (IN_TURNS)
 #pragma unroll
             for (int i = 0; i + 1 < PRODUCTS; i++)
 #pragma unroll

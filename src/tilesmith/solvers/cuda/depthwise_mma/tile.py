@@ -107,8 +107,15 @@ class DepthwiseMmaTile(DepthwiseConfigured):
 
     @cached_property
     def once_in_text(self) -> bool:
-        """Whether copies and repairs are once in the text: beside four rows of long results, more of them are 12 kB."""
-        return self.groups >= 4 and (self.g.epilogue.residual or self.g.epilogue.activation in LONG)
+        """Whether copies are once in the text: beside four rows of long results or of many products."""
+        long = self.g.epilogue.residual or self.g.epilogue.activation in LONG
+        return self.groups >= 4 and (long or not self.held)
+
+    @cached_property
+    def in_turns(self) -> bool:
+        """Whether the results of one product alone are in the text, which those of the others follow."""
+        many = self.g.epilogue.residual and self.groups * self.products > 8
+        return self.g.epilogue.activation in LONG or many
 
     @cached_property
     def rows_in(self) -> int:
