@@ -39,6 +39,7 @@ CASES = [
                dilation=(2, 1, 2)), (16, 16, 3, 1, 1, 2, 3)),
     (PLANES, first(3, (9, 12), (3, 5), padding=(1, 2), dilation=(2, 1), epilogue=FULL), (4, 2, 64, 0)),
     (PLANES, first(4, (24,), (4,), "bwd", padding=((3, 0),)), (8, 1, 64, 0)),
+    (PLANES, first(4, (9, 12), (3, 3), "bwd", padding=1, dtype="fp16", epilogue=LONG), (4, 4, 64, 0)),
     (PLANES, first(3, (5, 6), (3, 2), "wrw", n=3, dtype="fp16", padding=((1, 1), (1, 0))), (2, 1, 64, 2)),
     (GATHER, last(20, (7, 9), (3, 2), padding=1, stride=(2, 1), epilogue=FULL), (4, 2, 3, 64, 1, 0, 0)),
     (GATHER, last(10, (5, 6), (7, 9), "bwd", dtype="fp16", padding=4), (2, 2, 3, 64, 1, 0, 0)),

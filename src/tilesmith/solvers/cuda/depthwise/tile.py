@@ -86,8 +86,15 @@ class DepthwiseTile(DepthwiseConfigured):
         """Whether a loop goes over rows of inputs: where all of them in the text were too long."""
         g = self.g
         steady = g.dilation[1] == 1 and (g.stride[1] == 1 if self.back else g.stride[1] <= g.filter[1])
-        held = g.filter[1] * g.filter[2] * self.value["channels_per_thread"] <= _IN_REGISTERS
-        return not self.weights and steady and self.instructions > (_MOST_UNROLLED if held else _MOST_FROM_SHARED)
+        return not self.weights and steady and self.instructions > self.most_unrolled
+
+    @cached_property
+    def most_unrolled(self) -> int:
+        """Of ``instructions``."""
+        if self.weights:
+            return _MOST_OF_WEIGHTS
+        held = self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"] <= _IN_REGISTERS
+        return _MOST_UNROLLED if held else _MOST_FROM_SHARED
 
     @cached_property
     def instructions(self) -> float:
@@ -96,7 +103,7 @@ class DepthwiseTile(DepthwiseConfigured):
         results = v["rows_per_thread"] * v["columns_per_thread"]
         if self.weights:
             return self.work + 8 * (rows * columns + results)
-        added = results * (12 + 6 * v["channels_per_thread"]) if self.g.epilogue.residual else 0
+        added = results * (12 + 10 * v["channels_per_thread"]) if self.g.epilogue.residual else 0
         return self.work + 8 * rows * columns + added
 
     @cached_property
@@ -187,7 +194,7 @@ class DepthwiseTile(DepthwiseConfigured):
             return False
         taps = g.filter[1] * g.filter[2]
         # No recorded problem's fastest config was as long (`benchmarks/results/*.jsonl`), or fetched two rows ahead.
-        if self.instructions > (_MOST_OF_WEIGHTS if self.weights else _MOST_UNROLLED) and not self.rolled:
+        if self.instructions > self.most_unrolled and not self.rolled:
             return False
         if self.rolled and v["rows_ahead"] > 1:
             return False

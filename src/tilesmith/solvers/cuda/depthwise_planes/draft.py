@@ -63,7 +63,7 @@ def _source(t: PlanesTile, name: str, op: str, out: str, arguments: tuple[Argume
     }  # fmt: skip
     flags = {
         "BACK": t.back, "BIAS": e.bias, "RESIDUAL": e.residual, "ALONE": t.parts == 1,
-        "IN_TURNS": t.back or e.activation in LONG,
+        "IN_TURNS": e.activation in LONG,
     }  # fmt: skip
     types = {"Element": TYPES[t.source.dtype], "Out": TYPES[out]}
     header = Header(
