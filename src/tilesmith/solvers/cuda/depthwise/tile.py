@@ -18,6 +18,7 @@ _MAX_UNROLLED = 4096  # multiply-adds of a thread's tile
 _MOST_UNROLLED = 2110
 _MOST_FROM_SHARED = 1550  # if the filter lies in shared memory
 _MOST_OF_WEIGHTS = 1600
+_MOST_OF_ROW = 400  # multiply-adds of a row of inputs, of which a loop's text has two
 _MAX_SUMS = 112
 _MAX_SHARED = 48 * 1024
 _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
@@ -95,6 +96,11 @@ class DepthwiseTile(DepthwiseConfigured):
             return _MOST_OF_WEIGHTS
         held = self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"] <= _IN_REGISTERS
         return _MOST_UNROLLED if held else _MOST_FROM_SHARED
+
+    @property
+    def row_text(self) -> int:
+        """Multiply-adds of a row of inputs; as many as the repair of backward data takes beside halves count too."""
+        return self.work // self.g.filter[1] + (20 if self.back and dtype(self.g.x.dtype).nbytes == 2 else 0)
 
     @cached_property
     def instructions(self) -> float:
@@ -196,7 +202,7 @@ class DepthwiseTile(DepthwiseConfigured):
         # No recorded problem's fastest config was as long (`benchmarks/results/*.jsonl`), or fetched two rows ahead.
         if self.instructions > self.most_unrolled and not self.rolled:
             return False
-        if self.rolled and v["rows_ahead"] > 1:
+        if self.rolled and (v["rows_ahead"] > 1 or self.row_text > _MOST_OF_ROW):
             return False
         if (
             self.work > _MAX_UNROLLED

@@ -20,6 +20,7 @@ _MAX_HELD = 56  # registers of a thread for the filter; a larger one lies in sha
 _MAX_SUMS = 136
 _MAX_PRODUCTS = 336  # of a stage that are in the text; of 192 problems the fastest config had no more (H200)
 _OTHER_REGISTERS = 44
+_MAX_COPIES = 12  # of a thread for a row of inputs, where several rows are in the text
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,8 @@ class DepthwiseMmaTile(DepthwiseConfigured):
             return False
         per_row = g.filter[0] * self.filter_rows * self.products * self.groups
         per_row *= self.steps if self.held or self.weights else 1
+        if self.groups > 1 and self.units * self.pixels > 32 * _MAX_COPIES:
+            return False
         if per_row > _MAX_PRODUCTS or self.shared_bytes > self.target.shared_bytes_per_block:
             return False
         # A narrower block, or a smaller one, computes the same.
