@@ -63,6 +63,8 @@ TS_MMA_DEVICE int __dp4a(int a, int b, int sum) {
 }
 
 TS_MMA_DEVICE u32 shared_address(const void *p) { return (u32)((const unsigned char *)p - emulated_shared); }
+TS_MMA_DEVICE u64 __cvta_generic_to_global(const void *p) { return (u64)p; }
+TS_MMA_DEVICE void *__cvta_global_to_generic(u64 p) { return (void *)p; }
 TS_MMA_DEVICE void wait_previous() {} // kernels run one after the other here
 TS_MMA_DEVICE void launch_next() {}
 template <int BYTES> TS_MMA_DEVICE void copy_async(u32 to, const void *from, int valid) {

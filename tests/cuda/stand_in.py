@@ -107,6 +107,7 @@ def _emulated(source: Source) -> Path:
         text = text.replace(mma_prelude(), f'#include "{HERE / "emulated_mma.h"}"\n')
         text = text.replace("extern __shared__ __align__(128) unsigned char memory[];",
                             "unsigned char *const memory = emulated_shared;")  # fmt: skip
+        text = text.replace('asm("" : "+l"(place));', "")  # it hides an address from the compiler
         text = text.replace(mma_bulk_text(), "")
         text = text.replace(template(Path(thin.__file__).parent, "bulk").split("\n// A slab")[0], "")
         # Products of warpgroups are done when they are issued.

@@ -18,6 +18,7 @@ from kernel_sizes import LIMIT, stored
 
 NHWC = "conv1;{};x={t},NHWC,{};w={t},NHWC,{};y={t},NHWC;stride={};pad={};dil=1x1;groups=1;acc={}"
 FFMA = "warps_k=1 stages=4 split_k=1 stream_k=1 group_m=8"
+DEPTHWISE = "conv1;{};x=bf16,{l},{};w=bf16,{l},{};y=bf16,{l};stride={};pad={};dil={};groups={};acc=fp32"
 FUSED = ";epi=bias+residual+gelu"
 
 
@@ -40,6 +41,21 @@ CASES = [
     ("ffma_gemm", gemm(3445, 2544, 1641, "t", "t"), f"block_m=128 block_n=256 block_k=16 warps_m=2 warps_n=4 {FFMA}"),
     ("ffma_gemm", gemm(771, 4710, 4738, "t", "t", FUSED),
      f"block_m=96 block_n=128 block_k=16 warps_m=2 warps_n=2 {FFMA}"),
+    ("cuda_depthwise", DEPTHWISE.format("fwd", "64x112x112x64", "64x3x3x1", "2x2", "1x1", "1x1", 64, l="NHWC")
+     + ";epi=bias+relu", "channels_per_thread=4 rows_per_thread=4 columns_per_thread=4 threads=256 rows_ahead=1 "
+     "filter_rows=0 blocks_per_sm=0"),
+    ("cuda_depthwise", DEPTHWISE.format("wrw", "2x112x15x320", "320x5x5x1", "2x2", "2x2", "1x1", 320, l="NHWC"),
+     "channels_per_thread=4 rows_per_thread=3 columns_per_thread=4 threads=256 rows_ahead=0 filter_rows=1 "
+     "blocks_per_sm=4"),
+    ("cuda_depthwise", DEPTHWISE.format("fwd", "64x28x28x384", "384x7x7x1", "1x1", "3x3", "1x1", 384, l="NHWC"),
+     "channels_per_thread=2 rows_per_thread=4 columns_per_thread=7 threads=256 rows_ahead=1 filter_rows=0 "
+     "blocks_per_sm=0"),
+    ("mma_depthwise", DEPTHWISE.format("bwd", "96x20x28x720", "720x9x9x1", "1x1", "4x4", "1x1", 720, l="NHWC"),
+     "block_c=16 block_w=32 products_m=3 strips=1 group_rows=4 stages=3 filter_rows=0"),
+    ("mma_depthwise", DEPTHWISE.format("fwd", "48x4x7x7x144", "144x5x5x5x1", "1x2x2", "2x2x2", "1x1x1", 144, l="NDHWC"),
+     "block_c=16 block_w=16 products_m=1 strips=1 group_rows=1 stages=3 filter_rows=0"),
+    ("cuda_depthwise_planes", DEPTHWISE.format("wrw", "4x768x48x48", "768x1x7x7", "1x1", "3x3", "1x1", 768, l="NCHW"),
+     "columns_per_thread=8 rows_per_thread=1 threads=64 blocks_per_sm=2"),
 ]  # fmt: skip
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.activation import LONG, activate
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.problems.geometry import TensorView
+from tilesmith.solvers.cuda.common.depthwise_sum import depthwise_sum
 from tilesmith.solvers.cuda.depthwise.tile import DepthwiseTile
 
 _FOLDER = Path(__file__).parent
-_RESULTS = 32  # that a block of the second kernel sums
+_COMMON = _FOLDER.parent / "common"
 
 
 def depthwise_draft(t: DepthwiseTile) -> Draft:
@@ -31,26 +32,22 @@ def depthwise_draft(t: DepthwiseTile) -> Draft:
         })  # fmt: skip
     arguments = (
         *pointers,
-        *integers("int", channels=g.c, tiles=t.tiles, tiles_h=t.tiles_h, tiles_w=t.tiles_w),
+        *integers("int", channels=g.c, tiles=t.tiles), *divisors(tiles_h=t.tiles_h, tiles_w=t.tiles_w),
         *integers("int", in_h=source.shape[3], in_w=source.shape[4], out_h=result.shape[3], out_w=result.shape[4]),
         *_steps("in", source), *_steps("out", result),
-        *(() if t.weights else _filter_steps(g.w, "int")),
+        *(() if t.weights else _filter_steps(g.w)),
     )  # fmt: skip
     first = _source(t, "wrw" if t.weights else "kernel", g.direction, result.dtype, arguments)
     launch = Launch(0, first.symbol, (t.parts, t.channel_blocks, t.row_blocks), passed(arguments),
                     (t.lanes, t.slots, 1), shared_bytes=t.shared_bytes, programmatic=t.target.has_cluster)  # fmt: skip
     if not t.weights:
         return Draft((first,), (launch,))
-    results = g.filter[1] * g.filter[2] * g.c
-    totals = (
-        *_pointers({"partial": ("const float", partial), "dw": ("Out", out)}),
-        *integers("int", parts=t.parts, results=results, channels=g.c, columns=g.filter[2]),
-        *_filter_steps(g.w, "i64"),
-    )
-    second = _source(t, "sum", "sum", g.w.dtype, totals)
-    total = Launch(1, second.symbol, (-(-results // _RESULTS), 1, 1), passed(totals), (_RESULTS, 8, 1),
-                   programmatic=t.target.has_cluster)  # fmt: skip
-    return Draft((first, second), (launch, total), workspace_bytes=t.parts * results * 4)
+    second, total = depthwise_sum(g, t.parts, "depthwise", _tile(t), t.target)
+    return Draft((first, second), (launch, total), workspace_bytes=t.parts * g.filter[1] * g.filter[2] * g.c * 4)
+
+
+def _tile(t: DepthwiseTile) -> str:
+    return "x".join(str(value) for _, value in t.config.values)
 
 
 def _pointers(named: dict[str, tuple[str, Pointer]]) -> tuple[Argument, ...]:
@@ -62,8 +59,8 @@ def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
     return (*integers("i64", **{f"{name}_n": n}), *integers("int", **{f"{name}_row": h, f"{name}_column": w}))
 
 
-def _filter_steps(view: TensorView, type: str) -> tuple[Argument, ...]:
-    return integers(type, w_channel=view.strides[0], w_row=view.strides[3], w_column=view.strides[4])
+def _filter_steps(view: TensorView) -> tuple[Argument, ...]:
+    return integers("int", w_channel=view.strides[0], w_row=view.strides[3], w_column=view.strides[4])
 
 
 def _source(t: DepthwiseTile, name: str, op: str, out: str, arguments: tuple[Argument, ...]) -> Source:
@@ -73,16 +70,14 @@ def _source(t: DepthwiseTile, name: str, op: str, out: str, arguments: tuple[Arg
         "PAD_W": g.padding[2], "DILATION_H": g.dilation[1], "DILATION_W": g.dilation[2], "TH": v["rows_per_thread"],
         "TW": v["columns_per_thread"], "VEC": v["channels_per_thread"], "AHEAD": v["rows_ahead"],
         "TAP_ROWS": v["filter_rows"], "SPAN": t.span,
-        "THREADS": t.lanes * t.slots, "BLOCKS": t.resident,
+        "LANES": t.lanes, "THREADS": t.lanes * t.slots, "BLOCKS": t.resident,
     }  # fmt: skip
     flags = {
         "BACK": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "IN_SHARED": t.in_shared,
+        "ROLLED": t.rolled, "IN_TURNS": g.epilogue.activation in LONG,
     }  # fmt: skip
     types = {"Element": TYPES[(g.y if t.back else g.x).dtype], "Out": TYPES[out]}
-    functions = activate(g.epilogue, "TS_MMA_DEVICE", out) + template(_FOLDER, "vector")
-    header = Header(types=types, arguments=arguments)
-    if name != "sum":
-        header = Header(numbers, flags, types, functions=functions, arguments=arguments)
-    tile = "x".join(str(value) for _, value in t.config.values)
+    functions = activate(g.epilogue, "TS_MMA_DEVICE", out) + template(_COMMON, "halves") + template(_FOLDER, "vector")
+    header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     text = template(_FOLDER, name)
-    return unit(f"depthwise{op}", g.x.dtype, tile, t.target.arch, mma_prelude(), text, header)
+    return unit(f"depthwise{op}", g.x.dtype, _tile(t), t.target.arch, mma_prelude(), text, header)

@@ -4,8 +4,8 @@ namespace @SYM@_scope {
 
 TS_MMA_CONSTANT int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 constexpr int NONE = -(1 << 30);
-// The input row, relative to the tile's, that output row i reads for tap r. Backward data: tiles begin at multiples of
-// the stride, so that the taps of a row are known here.
+// The input row, relative to the tile's, that output row i reads for tap r. Backward data: tiles begin at multiples
+// of the stride, so that the taps of a row are known here.
 TS_MMA_CONSTANT int source(int i, int r, int stride, int pad, int dilation) {
   return !BACK ? i * stride + r * dilation - pad
          : (i + pad - r * dilation) - stride * floor_div(i + pad - r * dilation, stride) == 0
@@ -40,21 +40,29 @@ constexpr int FIRST_H = least(TH, R, STRIDE_H, PAD_H, DILATION_H), FIRST_W = lea
 constexpr int ROWS = most(TH, R, STRIDE_H, PAD_H, DILATION_H) - FIRST_H + 1;
 constexpr int COLUMNS = most(TW, S, STRIDE_W, PAD_W, DILATION_W) - FIRST_W + 1;
 constexpr int HELD_ROWS = ROWS > 0 ? ROWS : 1, HELD = COLUMNS > 0 ? COLUMNS : 1;
+// Elements of the filter that a thread brings, as many at once as are even shares of up to eight.
+constexpr int ROW = LANES * VEC, ALL_FILLS = (R * S * ROW + THREADS - 1) / THREADS;
+constexpr int FILL_TURNS = (ALL_FILLS + 7) / 8, FILLS = (ALL_FILLS + FILL_TURNS - 1) / FILL_TURNS;
+constexpr bool BY_ROWS = TW == 1 || (TH > 1 && TH <= TW);
+constexpr int TURNS = BY_ROWS ? TH : TW;
 
 extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
   const Run run = TS_RUN;
   wait_previous();
   extern __shared__ __align__(128) unsigned char memory[];
   float *const shared_filter = (float *)memory;
-  const int c0 = (blockIdx.y * blockDim.x + threadIdx.x) * VEC;
-  // The filter, widened. NOTE: it comes by way of shared memory even if registers hold it: a warp's elements of one tap
-  // lie in as many cache lines as it has channels.
-  const int row = blockDim.x * VEC, c_block = blockIdx.y * row, threads = blockDim.x * blockDim.y;
-#pragma unroll 8
-  for (int i = threadIdx.y * blockDim.x + threadIdx.x; i < R * S * row; i += threads) {
-    const int of = i / (R * S), tap = i - of * (R * S), c = c_block + of < run.channels ? c_block + of : 0;
-    shared_filter[tap * row + of] = widened(w[(i64)c * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]);
-  }
+  const int c0 = (blockIdx.y * LANES + threadIdx.x) * VEC;
+  // The filter, widened. NOTE: it comes by way of shared memory even if registers hold it: a warp's elements of one
+  // tap lie in as many cache lines as it has channels.
+  const int c_block = blockIdx.y * ROW, thread = threadIdx.y * LANES + threadIdx.x;
+#pragma unroll 1
+  for (int begin = thread; begin < R * S * ROW; begin += FILLS * THREADS)
+#pragma unroll
+    for (int fill = 0; fill < FILLS; fill++) {
+      const int i = begin + fill * THREADS < R * S * ROW ? begin + fill * THREADS : begin;
+      const int of = i / (R * S), tap = i - of * (R * S), c = c_block + of < run.channels ? c_block + of : 0;
+      shared_filter[tap * ROW + of] = widened(w[(i64)c * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]);
+    }
   __syncthreads();
   if (c0 >= run.channels) return;
   float filter[IN_SHARED ? 1 : R * S][VEC];
@@ -62,24 +70,24 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
 #pragma unroll
     for (int tap = 0; tap < R * S; tap++) {
       constexpr int WIDE = VEC < 4 ? VEC : 4;
-      const Pack<float, WIDE> *const from = (const Pack<float, WIDE> *)(shared_filter + tap * row + threadIdx.x * VEC);
+      const Pack<float, WIDE> *const from = (const Pack<float, WIDE> *)(shared_filter + tap * ROW + threadIdx.x * VEC);
 #pragma unroll
       for (int v = 0; v < VEC; v++) filter[tap][v] = from[v / WIDE].v[v % WIDE];
     }
   }
-  const int tile = blockIdx.x * blockDim.y + threadIdx.y;
+  const int tile = blockIdx.x * (THREADS / LANES) + threadIdx.y;
   if (tile >= run.tiles) return;
-  const int line = tile / run.tiles_w, n = line / run.tiles_h;
+  const int line = divided(tile, run.tiles_w_m, run.tiles_w_s), n = divided(line, run.tiles_h_m, run.tiles_h_s);
   const int h0 = (line - n * run.tiles_h) * TH, w0 = (tile - line * run.tiles_w) * TW;
   const int top = (BACK ? h0 / STRIDE_H : h0 * STRIDE_H) + FIRST_H,
             left = (BACK ? w0 / STRIDE_W : w0 * STRIDE_W) + FIRST_W;
-  const Element *const from = x + (i64)n * run.in_n + c0;
+  const Element *const from = x + (i64)n * run.in_n + top * run.in_row + left * run.in_column + c0;
 
   float sums[TH][TW][VEC] = {};
   Vector ahead[AHEAD + 1][HELD];
   auto fetch = [&](int h, Vector(&row)[HELD]) {
     const bool in_image = (u32)(top + h) < (u32)run.in_h;
-    const Element *const at = from + (top + h) * run.in_row + left * run.in_column;
+    const Element *const at = opaque(from + h * run.in_row);
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++)
       if (used(j + FIRST_W, TW, S, STRIDE_W, PAD_W, DILATION_W))
@@ -88,52 +96,79 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
 #pragma unroll
   for (int h = 0; h < AHEAD && h < ROWS; h++)
     if (used(h + FIRST_H, TH, R, STRIDE_H, PAD_H, DILATION_H)) fetch(h, ahead[h]);
+  // ROLLED: as many rows are in the text as registers hold; which row of the filter they meet follows from the loop.
+#pragma unroll ROLLED ? 1 : ROWS
+  for (int begin = 0; begin < ROWS; begin += AHEAD + 1)
 #pragma unroll
-  for (int h = 0; h < ROWS; h++) {
-    if (h + AHEAD < ROWS && used(h + AHEAD + FIRST_H, TH, R, STRIDE_H, PAD_H, DILATION_H))
-      fetch(h + AHEAD, ahead[(h + AHEAD) % (AHEAD + 1)]);
+    for (int slot = 0; slot <= AHEAD; slot++) {
+      const int h = begin + slot;
+      if (h >= ROWS) break;
+      if (h + AHEAD < ROWS && (ROLLED || used(h + AHEAD + FIRST_H, TH, R, STRIDE_H, PAD_H, DILATION_H)))
+        fetch(h + AHEAD, ahead[(slot + AHEAD) % (AHEAD + 1)]);
 #pragma unroll
-    for (int r = 0; r < R; r++)
+      for (int tap_row = 0; tap_row < (ROLLED ? 1 : R); tap_row++)
 #pragma unroll
-      for (int i = 0; i < TH; i++) {
-        if (source(i, r, STRIDE_H, PAD_H, DILATION_H) != h + FIRST_H) continue;
+        for (int i = 0; i < TH; i++) {
+          const int r = !ROLLED ? tap_row : BACK ? i + PAD_H - h - FIRST_H : h - i * STRIDE_H;
+          if (ROLLED ? (u32)r >= (u32)R : source(i, r, STRIDE_H, PAD_H, DILATION_H) != h + FIRST_H) continue;
 #pragma unroll
-        for (int s = 0; s < S; s++)
+          for (int s = 0; s < S; s++)
 #pragma unroll
-          for (int j = 0; j < TW; j++) {
-            const int column = source(j, s, STRIDE_W, PAD_W, DILATION_W);
-            if (column == NONE) continue;
+            for (int j = 0; j < TW; j++) {
+              const int column = source(j, s, STRIDE_W, PAD_W, DILATION_W);
+              if (column == NONE) continue;
 #pragma unroll
-            for (int v = 0; v < VEC; v++) {
-              const float by = IN_SHARED ? shared_filter[((r * S + s) * blockDim.x + threadIdx.x) * VEC + v]
-                                         : filter[IN_SHARED ? 0 : r * S + s][v];
-              sums[i][j][v] = fmaf(ahead[h % (AHEAD + 1)][column == NONE ? 0 : column - FIRST_W][v], by, sums[i][j][v]);
+              for (int v = 0; v < VEC; v++) {
+                const float by = IN_SHARED ? shared_filter[((r * S + s) * LANES + threadIdx.x) * VEC + v]
+                                           : filter[IN_SHARED ? 0 : r * S + s][v];
+                sums[i][j][v] = fmaf(ahead[slot][column == NONE ? 0 : column - FIRST_W][v], by, sums[i][j][v]);
+              }
             }
-          }
-      }
-  }
+        }
+    }
   bool no_number = false;
-  auto finish = [&](auto &values, i64 at, int c) {
+  auto finish = [&](auto &values, Out *to, const Out *given_at, const auto &added) {
     constexpr int N = sizeof(values) / sizeof(float);
     Pack<Out, N> given, result;
-    if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)(residual + at);
+    if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)given_at;
 #pragma unroll
     for (int v = 0; v < N; v++) {
       float r = values[v];
-      if constexpr (BIAS) r += widened(bias[c + v]);
+      if constexpr (BIAS) r += added[v];
       if constexpr (RESIDUAL) r += widened(given.v[v]);
       r = activate(r);
       if constexpr (BACK) no_number |= r != r;
       narrow(result.v[v], r);
     }
-    *(Pack<Out, N> *)(out + at) = result;
+    *(Pack<Out, N> *)to = result;
   };
+  float added[VEC] = {};
+  if constexpr (BIAS)
+    for (int v = 0; v < VEC; v++) added[v] = widened(bias[c0 + v]);
+  const i64 first = (i64)n * run.out_n + h0 * run.out_row + w0 * run.out_column + c0;
+  Out *const to = opaque(out + first);
+  const Out *const given = opaque(residual + (RESIDUAL ? first : 0));
+  // In turns: the sums of a row or, where columns are fewer than rows, of a column of the tile. Long results are once in the
+  // text: in a loop, in which the sums of the others move to the place of the first.
+#pragma unroll IN_TURNS ? 1 : TURNS
+  for (int turn = 0; turn < TURNS; turn++) {
 #pragma unroll
-  for (int i = 0; i < TH; i++)
+    for (int k = 0; k < TH * TW / TURNS; k++) {
+      const int i = BY_ROWS ? turn : k, j = BY_ROWS ? k : turn;
+      if (h0 + i < run.out_h && w0 + j < run.out_w) {
+        const int at = i * run.out_row + j * run.out_column;
+        finish(sums[BY_ROWS ? 0 : k][BY_ROWS ? k : 0], to + at, given + (RESIDUAL ? at : 0), added);
+      }
+    }
 #pragma unroll
-    for (int j = 0; j < TW; j++)
-      if (h0 + i < run.out_h && w0 + j < run.out_w)
-        finish(sums[i][j], (i64)n * run.out_n + (h0 + i) * run.out_row + (w0 + j) * run.out_column + c0, c0);
+    for (int i = 0; i < TH; i++)
+#pragma unroll
+      for (int j = 0; j < TW; j++)
+#pragma unroll
+        for (int v = 0; v < VEC; v++)
+          if (BY_ROWS ? i + 1 < TH : j + 1 < TW)
+            sums[i][j][v] = sums[i + (BY_ROWS && i + 1 < TH)][j + (!BY_ROWS && j + 1 < TW)][v];
+  }
   // Backward data multiplied what lies outside dy by zeros, and 0 * Inf is no part of the definition.
   if constexpr (BACK) {
     if (!no_number) return;
@@ -153,7 +188,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
         sum[0] = fmaf(widened(x[(i64)n * run.in_n + a / STRIDE_H * run.in_row + b / STRIDE_W * run.in_column + c]),
                       widened(w[(i64)c * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]), sum[0]);
       }
-      finish(sum, at, c);
+      const float bias_here[1] = {BIAS ? widened(bias[BIAS ? c : 0]) : 0.0f};
+      finish(sum, out + at, residual + (RESIDUAL ? at : 0), bias_here);
     }
   }
 }

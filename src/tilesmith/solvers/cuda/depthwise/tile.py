@@ -14,6 +14,11 @@ from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 128
 _MAX_UNROLLED = 4096  # multiply-adds of a thread's tile
+# Instructions of a tile whose rows are all in the text: beyond, kernels add more than 10 kB to a package.
+_MOST_UNROLLED = 2110
+_MOST_FROM_SHARED = 1550  # if the filter lies in shared memory
+_MOST_OF_WEIGHTS = 1600
+_MOST_OF_ROW = 400  # multiply-adds of a row of inputs, of which a loop's text has two
 _MAX_SUMS = 112
 _MAX_SHARED = 48 * 1024
 _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
@@ -74,9 +79,38 @@ class DepthwiseTile(DepthwiseConfigured):
 
     @cached_property
     def in_shared(self) -> bool:
-        return (
-            not self.weights and self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"] > _IN_REGISTERS
-        )
+        held = self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"]
+        return not self.weights and (held > _IN_REGISTERS or self.rolled)
+
+    @cached_property
+    def rolled(self) -> bool:
+        """Whether a loop goes over rows of inputs: where all of them in the text were too long."""
+        g = self.g
+        steady = g.dilation[1] == 1 and (g.stride[1] == 1 if self.back else g.stride[1] <= g.filter[1])
+        return not self.weights and steady and self.instructions > self.most_unrolled
+
+    @cached_property
+    def most_unrolled(self) -> int:
+        """Of ``instructions``."""
+        if self.weights:
+            return _MOST_OF_WEIGHTS
+        held = self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"] <= _IN_REGISTERS
+        return _MOST_UNROLLED if held else _MOST_FROM_SHARED
+
+    @property
+    def row_text(self) -> int:
+        """Multiply-adds of a row of inputs; as many as the repair of backward data takes beside halves count too."""
+        return self.work // self.g.filter[1] + (20 if self.back and dtype(self.g.x.dtype).nbytes == 2 else 0)
+
+    @cached_property
+    def instructions(self) -> float:
+        """Of the text of a tile, about, if all of it is unrolled."""
+        (rows, columns), v = self.window, self.value
+        results = v["rows_per_thread"] * v["columns_per_thread"]
+        if self.weights:
+            return self.work + 8 * (rows * columns + results)
+        added = results * (12 + 10 * v["channels_per_thread"]) if self.g.epilogue.residual else 0
+        return self.work + 8 * rows * columns + added
 
     @cached_property
     def span(self) -> int:
@@ -165,6 +199,11 @@ class DepthwiseTile(DepthwiseConfigured):
         if v["rows_per_thread"] > max(tallest, g.stride[1] if self.back else 1):
             return False
         taps = g.filter[1] * g.filter[2]
+        # No recorded problem's fastest config was as long (`benchmarks/results/*.jsonl`), or fetched two rows ahead.
+        if self.instructions > self.most_unrolled and not self.rolled:
+            return False
+        if self.rolled and (v["rows_ahead"] > 1 or self.row_text > _MOST_OF_ROW):
+            return False
         if (
             self.work > _MAX_UNROLLED
             or taps > _MAX_TAPS

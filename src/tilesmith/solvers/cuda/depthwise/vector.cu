@@ -17,5 +17,18 @@ struct Vector {
     if (exists) v.bits = *(const typename Word<VEC * sizeof(Element)>::type *)from;
     return v;
   }
-  TS_MMA_METHOD float operator[](int i) const { return widened(((const Element *)&bits)[i]); }
+  TS_MMA_METHOD float operator[](int i) const {
+    if constexpr (VEC > 1 && sizeof(Element) == 2)
+      return half_of(Element(), ((const u32 *)&bits)[i / 2], i % 2);
+    else
+      return widened(((const Element *)&bits)[i]);
+  }
 };
+
+// An address of global memory of which the compiler knows nothing else: it would take sums of addresses apart, and add
+// up each anew.
+template <typename T> TS_MMA_DEVICE T *opaque(T *address) {
+  u64 place = __cvta_generic_to_global(address);
+  asm("" : "+l"(place));
+  return (T *)__cvta_global_to_generic(place);
+}

@@ -6,14 +6,14 @@ from math import prod
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.problems.geometry import TensorView
+from tilesmith.solvers.cuda.common.depthwise_sum import depthwise_sum
 from tilesmith.solvers.cuda.depthwise_mma.tile import DepthwiseMmaTile
 
 _FOLDER = Path(__file__).parent
-_SUMMED = 32  # results that a block of the second kernel of backward weights sums
 _INFINITE = {"bf16": 0x7F80, "fp16": 0x7C00}  # the exponent of what is not finite
 
 
@@ -22,9 +22,9 @@ def depthwise_mma_draft(t: DepthwiseMmaTile) -> Draft:
     g, e, early = t.g, t.g.epilogue, t.target.has_cluster
     slots = [Pointer(Space.SLOT, i) for i in range(3 + e.bias + e.residual)]
     sizes = (
-        *integers("int", channels=g.c, channel_blocks=t.channel_blocks, unit_count=t.all_units),
-        *integers("int", column_blocks=t.column_blocks, strip_rows=t.strip_rows, in_d=t.source.shape[2]),
-        *integers("int", in_h=t.source.shape[3], in_w=t.source.shape[4], out_d=t.image[0], out_h=t.image[1]),
+        *integers("int", channels=g.c, unit_count=t.all_units, strip_rows=t.strip_rows, in_d=t.source.shape[2]),
+        *divisors(channel_blocks=t.channel_blocks, column_blocks=t.column_blocks, out_d=t.image[0]),
+        *integers("int", in_h=t.source.shape[3], in_w=t.source.shape[4], out_h=t.image[1]),
         *integers("int", out_w=t.image[2]), *_steps("in", t.source), *_steps("out", t.result),
     )  # fmt: skip
     if t.weights:
@@ -47,19 +47,17 @@ def _weights(t: DepthwiseMmaTile, slots: list[Pointer], sizes: tuple[Argument, .
     counts = integers("int", parts=t.parts, results=results)
     arguments = (
         *operands, Argument("partial", "float *", partial), *sizes, *counts,
-        *integers("int", items=t.teams * t.strips, teams=t.teams),
-    )  # fmt: skip
-    totals = (
-        *operands, Argument("partial", "const float *", partial), Argument("dw", "Out *", slots[2]), *sizes, *counts,
-        *integers("i64", pixels=g.n * prod(g.output)), *_filter_steps(g.w),
+        *integers("int", items=t.teams * t.strips), *divisors(teams=t.teams),
     )  # fmt: skip
     first = _source(t, "weights", "wrw", t.source.dtype, arguments)
-    second = _source(t, "sum", "sum", g.w.dtype, totals)
     launch = Launch(0, first.symbol, (t.parts * t.channel_blocks, t.passes, 1), passed(arguments), (t.threads, 1, 1),
                     shared_bytes=t.shared_bytes, programmatic=early)  # fmt: skip
-    blocks = -(-results // _SUMMED)
-    total = Launch(1, second.symbol, (blocks, 1, 1), passed(totals), (_SUMMED * 8, 1, 1), programmatic=early)
+    second, total = depthwise_sum(g, t.parts, "depthwisemma", _tile(t), t.target)
     return Draft((first, second), (launch, total), workspace_bytes=t.partial_bytes)
+
+
+def _tile(t: DepthwiseMmaTile) -> str:
+    return "x".join(str(value) for _, value in t.config.values)
 
 
 def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
@@ -85,7 +83,7 @@ def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[
         numbers |= {f"STRIDE_{axis}": g.stride[i], f"PAD_{axis}": t.padding[i], f"DILATION_{axis}": g.dilation[i]}
     flags = {
         "HELD": t.held, "BACK": t.back, "FLIP": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual,
-        "RELU": g.epilogue.activation == "relu",
+        "IN_TURNS": t.in_turns, "RELU": g.epilogue.activation == "relu",
     }  # fmt: skip
     types = {"Element": TYPES[t.source.dtype], "Out": TYPES[out]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE", out)
@@ -94,5 +92,4 @@ def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[
     if name == "rows":
         kernel = resolved(kernel, ONCE_IN_TEXT=t.once_in_text)
     text = "namespace ts_mma {\n" + scoped(template(_FOLDER, "stage"), kernel) + "} // namespace ts_mma\n"
-    tile = "x".join(str(value) for _, value in t.config.values)
-    return unit(f"depthwisemma{op}", t.source.dtype, tile, t.target.arch, mma_prelude(), text, header)
+    return unit(f"depthwisemma{op}", t.source.dtype, _tile(t), t.target.arch, mma_prelude(), text, header)

@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
   __shared__ Unit units[UNITS];
   const Run run = TS_RUN;
   const int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES, quad = lane / 4, place = lane % 4;
-  const int team = blockIdx.x / run.channel_blocks, c_block = (blockIdx.x - team * run.channel_blocks) * CHANNELS;
+  const int team = divided(blockIdx.x, run.channel_blocks_m, run.channel_blocks_s), c_block = (blockIdx.x - team * run.channel_blocks) * CHANNELS;
   const int p0 = blockIdx.y * run.strip_rows, rows = smaller(run.strip_rows, run.out_h - p0);
   const int groups = rows + LIVE - 1;
   if (threadIdx.x < UNITS) units[threadIdx.x] = unit_at(run, team * UNITS + threadIdx.x);
@@ -24,11 +24,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
   // The operand of the filter: this lane's column is (pixel `second`, channel `c`).
   const int second = quad / 4, c = quad % 4, c_filter = c_block + warp * 4 + c;
   const bool holds = place % 2 == c / 2 && c_filter < run.channels;
-  auto element = [&](int kd, int r, int column, int channel, bool wanted) {
-    const int s = column / DILATION_W, a = FLIP ? KD - 1 - kd : kd, b = FLIP ? R - 1 - r : r;
-    const bool exists = wanted && column >= 0 && column % DILATION_W == 0 && s < S;
-    const i64 at = channel * run.w_channel + a * run.w_depth + b * run.w_row + (FLIP ? S - 1 - s : s) * run.w_column;
-    Element v = run.w[exists ? at : 0]; // not behind a branch: many are on their way at once
+  // What does not exist is zero. It is loaded nonetheless, from the filter's first column, and not behind a branch: many
+  // loads are on their way at once.
+  auto column_exists = [&](int column) {
+    return column >= 0 && column % DILATION_W == 0 && column / DILATION_W < S;
+  };
+  auto place_of = [&](int column, int channel, bool exists) {
+    const int s = column / DILATION_W;
+    return exists ? channel * run.w_channel + (FLIP ? S - 1 - s : s) * run.w_column : 0;
+  };
+  auto element = [&](int kd, int r, i64 place, bool exists) {
+    const int a = FLIP ? KD - 1 - kd : kd, b = FLIP ? R - 1 - r : r;
+    Element v = run.w[place + (a * run.w_depth + b * run.w_row)];
     v.bits = exists ? v.bits : 0;
     return v;
   };
@@ -37,21 +44,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
   u32 *const table = (u32 *)(memory + FILTERS) + (HELD ? 0 : warp * KD * R * FILTER_COLUMNS * 4);
   if constexpr (HELD) {
 #pragma unroll
-    for (int tap = 0; tap < KD * R; tap++)
+    for (int k = 0; k < STEPS; k++)
 #pragma unroll
-      for (int k = 0; k < STEPS; k++)
+      for (int half = 0; half < 2; half++) {
+        const int column = 4 * k + place / 2 + 2 * half - second * STRIDE_W;
+        const bool exists = holds && column_exists(column);
+        const i64 from = place_of(column, c_filter, exists);
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-          const int column = 4 * k + place / 2 + 2 * half - second * STRIDE_W;
-          const Element v = element(tap / R, tap % R, column, c_filter, holds);
+        for (int tap = 0; tap < KD * R; tap++) {
+          const Element v = element(tap / R, tap % R, from, exists);
           held[tap * STEPS + k][half] = (u32)v.bits << (c % 2 * 16);
           odd_filter |= !finite(v);
         }
+      }
   } else {
 #pragma unroll 8
     for (int i = lane; i < KD * R * FILTER_COLUMNS * 4; i += LANES) {
       const int line = i / FILTER_COLUMNS, tap = line / 4, channel = c_block + warp * 4 + line % 4;
-      const Element v = element(tap / R, tap % R, i % FILTER_COLUMNS - STRIDE_W, channel, channel < run.channels);
+      const int column = i % FILTER_COLUMNS - STRIDE_W;
+      const bool exists = channel < run.channels && column_exists(column);
+      const Element v = element(tap / R, tap % R, place_of(column, channel, exists), exists);
       table[(tap * FILTER_COLUMNS + i % FILTER_COLUMNS) * 4 + line % 4] = (u32)v.bits << (line % 2 * 16);
       odd_filter |= !finite(v);
     }
@@ -95,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       float v = 0.0f;
       if (exists)
         v = widened(run.x[n * run.in_n + a * run.in_depth + b * run.in_row + e * run.in_column + channel]);
-      sum = fmaf(v, widened(element(kd, r, s * DILATION_W, channel, true)), sum);
+      sum = fmaf(v, widened(element(kd, r, place_of(s * DILATION_W, channel, true), true)), sum);
     }
     return sum;
   };
@@ -174,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
   const int stages = (groups + GROUPS - 1) / GROUPS;
 #if ONCE_IN_TEXT
 #else
-#pragma unroll
+#pragma unroll 1
   for (int s = 0; s < STAGES - 1; s++) {
     if (s < stages) fetch(s, s);
     copy_commit();
@@ -207,9 +219,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
     }
 #endif
     if (stage > 0) store(stage - 1);
-#if ONCE_IN_TEXT
     u32 odd_rows = 0; // of the stage
-#endif
 #pragma unroll
     for (int group = 0; group < GROUPS; group++) {
 #pragma unroll
@@ -259,9 +269,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       const int row = stage * GROUPS + group - (LIVE - 1);
       if (row >= 0 && row < rows) {
         bool odd = false;
-#pragma unroll
-        for (int at = 0; at < 2 * PRODUCTS; at++) {
-          float v[2] = {sums[0][at / 2][at % 2 * 2], sums[0][at / 2][at % 2 * 2 + 1]};
+        auto finish = [&](int at, float(&v)[2]) {
           if constexpr (RESIDUAL) add_residual(row, at, v);
           if constexpr (BIAS) v[0] += biases[0], v[1] += biases[1];
           if constexpr (!RELU) v[0] = activate(v[0]), v[1] = activate(v[1]);
@@ -270,12 +278,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
             *staged(stage, group, at) = narrowed_relu(Out(), v[0], v[1]);
           else
             *staged(stage, group, at) = narrowed(Out(), v[0], v[1]);
+        };
+        // Long results are once in the text, to which the sums of the next product move.
+#pragma unroll IN_TURNS ? 1 : PRODUCTS
+        for (int m = 0; m < PRODUCTS; m++) {
+          float v[2][2];
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            v[half][0] = sums[0][IN_TURNS ? 0 : m][half * 2], v[half][1] = sums[0][IN_TURNS ? 0 : m][half * 2 + 1];
+            finish(2 * m + half, v[half]);
+          }
+          if constexpr (IN_TURNS)
+#pragma unroll
+            for (int i = 0; i + 1 < PRODUCTS; i++)
+#pragma unroll
+              for (int e = 0; e < 4; e++) sums[0][i][e] = sums[0][i + 1 < PRODUCTS ? i + 1 : i][e];
         }
-#if ONCE_IN_TEXT
         odd_rows |= (u32)odd << group;
-#else
-        if (odd) mend(stage, group, row);
-#endif
       }
 #pragma unroll
       for (int m = 0; m < PRODUCTS; m++)
@@ -286,11 +305,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
           sums[LIVE - 1][m][v] = 0.0f;
         }
     }
-#if ONCE_IN_TEXT
+    // Once in the text, and not in each row.
 #pragma unroll 1
     for (int group = 0; odd_rows >> group; group++)
       if (odd_rows >> group & 1) mend(stage, group, stage * GROUPS + group - (LIVE - 1));
-#endif
     slot = slot + 1 == STAGES ? 0 : slot + 1;
   }
   copy_wait<0>();

@@ -22,7 +22,8 @@ struct Unit {
 };
 TS_MMA_DEVICE Unit unit_at(const Run &run, int at) {
   if (at >= run.unit_count) return {-1, 0, 0};
-  const int line = at / run.column_blocks, n = line / run.out_d;
+  const int line = divided(at, run.column_blocks_m, run.column_blocks_s);
+  const int n = divided(line, run.out_d_m, run.out_d_s);
   return {n, line - n * run.out_d, (at - line * run.column_blocks) * COLUMNS};
 }
 

@@ -18,8 +18,9 @@ PLANE_CHANNELS = 4  # of a warp
 HALF_COLUMNS = 16  # of one half of a product's rows
 _MAX_HELD = 56  # registers of a thread for the filter; a larger one lies in shared memory
 _MAX_SUMS = 136
-_MAX_PRODUCTS = 512  # that one row of inputs starts, all unrolled
+_MAX_PRODUCTS = 336  # of a stage that are in the text; of 192 problems the fastest config had no more (H200)
 _OTHER_REGISTERS = 44
+_MAX_COPIES = 12  # of a thread for a row of inputs, where several rows are in the text
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,15 @@ class DepthwiseMmaTile(DepthwiseConfigured):
 
     @cached_property
     def once_in_text(self) -> bool:
-        """Whether copies and repairs are once in the text: beside four rows of long results, more of them are 12 kB."""
-        return self.groups >= 4 and (self.g.epilogue.residual or self.g.epilogue.activation in LONG)
+        """Whether copies are once in the text: beside four rows of long results or of many products."""
+        long = self.g.epilogue.residual or self.g.epilogue.activation in LONG
+        return self.groups >= 4 and (long or not self.held)
+
+    @cached_property
+    def in_turns(self) -> bool:
+        """Whether the results of one product alone are in the text, which those of the others follow."""
+        many = self.g.epilogue.residual and self.groups * self.products > 8
+        return self.g.epilogue.activation in LONG or many
 
     @cached_property
     def rows_in(self) -> int:
@@ -201,6 +209,8 @@ class DepthwiseMmaTile(DepthwiseConfigured):
             return False
         per_row = g.filter[0] * self.filter_rows * self.products * self.groups
         per_row *= self.steps if self.held or self.weights else 1
+        if self.groups > 1 and self.units * self.pixels > 32 * _MAX_COPIES:
+            return False
         if per_row > _MAX_PRODUCTS or self.shared_bytes > self.target.shared_bytes_per_block:
             return False
         # A narrower block, or a smaller one, computes the same.

@@ -12,7 +12,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
   __shared__ Unit units[UNITS];
   const Run run = TS_RUN;
   const int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES;
-  const int part = blockIdx.x / run.channel_blocks, c_block = (blockIdx.x - part * run.channel_blocks) * CHANNELS;
+  const int part = divided(blockIdx.x, run.channel_blocks_m, run.channel_blocks_s), c_block = (blockIdx.x - part * run.channel_blocks) * CHANNELS;
   const int r0 = blockIdx.y * R;
   const Image image = {run.x,    run.in_n, run.in_depth, run.in_row, run.in_column,
                        run.in_d, run.in_h, run.in_w};
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
   wait_previous();
 #pragma unroll 1
   for (int item = part; item < run.items; item += run.parts) {
-    const int strip = item / run.teams, team = item - strip * run.teams;
+    const int strip = divided(item, run.teams_m, run.teams_s), team = item - strip * run.teams;
     const int p0 = strip * run.strip_rows, rows = smaller(run.strip_rows, run.out_h - p0);
     const int groups = rows + LIVE - 1, stages = (groups + GROUPS - 1) / GROUPS;
     __syncthreads();

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.activation import LONG, activate
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
@@ -12,6 +12,7 @@ from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.depthwise_planes.tile import PlanesTile
 
 _FOLDER = Path(__file__).parent
+_COMMON = _FOLDER.parent / "common"
 
 
 def planes_draft(t: PlanesTile) -> Draft:
@@ -60,9 +61,13 @@ def _source(t: PlanesTile, name: str, op: str, out: str, arguments: tuple[Argume
         "DILATION_W": g.dilation[2], "TH": v["rows_per_thread"], "VEC": v["columns_per_thread"],
         "THREADS": v["threads"],
     }  # fmt: skip
-    flags = {"BACK": t.back, "BIAS": e.bias, "RESIDUAL": e.residual, "ALONE": t.parts == 1}
+    flags = {
+        "BACK": t.back, "BIAS": e.bias, "RESIDUAL": e.residual, "ALONE": t.parts == 1,
+        "IN_TURNS": e.activation in LONG,
+    }  # fmt: skip
     types = {"Element": TYPES[t.source.dtype], "Out": TYPES[out]}
-    header = Header(numbers, flags, types, functions=activate(e, "TS_MMA_DEVICE", out), arguments=arguments)
+    functions = activate(e, "TS_MMA_DEVICE", out) + template(_COMMON, "halves")
+    header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     parts = (template(_FOLDER, "window"), template(_FOLDER, name)) if name != "sum" else (template(_FOLDER, name),)
     text = "namespace ts_mma {\n" + scoped(*parts) + "} // namespace ts_mma\n"
     tile = "x".join(str(value) for _, value in t.config.values)

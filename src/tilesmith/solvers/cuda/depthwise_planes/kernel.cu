@@ -35,31 +35,50 @@ extern "C" __global__ void __launch_bounds__(THREADS) @SYM@(TS_PARAMETERS) {
         for (int v = 0; v < VEC; v++) sums[i][v] = fmaf(x.at(v + s * DILATION_W), weights[r][s], sums[i][v]);
     }
   }
-  const float added = BIAS ? widened(run.bias[c]) : 0.0f;
+  // Zeros outside dy met what is no number, or Inf, in the filter: they are no part of the definition. Once in the text.
+  if constexpr (BACK) {
+    bool odd = false;
 #pragma unroll
+    for (int e = 0; e < TH * VEC; e++) odd |= sums[e / VEC][e % VEC] != sums[e / VEC][e % VEC];
+#pragma unroll 1
+    for (int at = 0; odd && at < TH * VEC; at++) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int e = 0; e < TH * VEC; e++) sum = e == at ? sums[e / VEC][e % VEC] : sum;
+      if (sum == sum) continue;
+      sum = 0.0f;
+#pragma unroll 1
+      for (int k = 0; k < R * S; k++) {
+        const int a = h0 + at / VEC + k / S * DILATION_H - PAD_H, b = vector * VEC + at % VEC + k % S * DILATION_W - PAD_W;
+        if ((u32)a < (u32)run.in_h && (u32)b < (u32)(run.in_vectors * VEC))
+          sum = fmaf(widened(from[(i64)a * run.in_row + b]), tap(k / S, k % S), sum);
+      }
+#pragma unroll
+      for (int e = 0; e < TH * VEC; e++) sums[e / VEC][e % VEC] = e == at ? sum : sums[e / VEC][e % VEC];
+    }
+  }
+  const float added = BIAS ? widened(run.bias[c]) : 0.0f;
+  // Long results are once in the text: those of a row, to which the next rows move.
+#pragma unroll IN_TURNS ? 1 : TH
   for (int i = 0; i < TH; i++) {
     const int h = h0 + i;
     if (h >= run.out_h) break;
     const i64 at = n * run.out_n + c * run.out_channel + (i64)h * run.out_row + vector * VEC;
+    float(&row)[VEC] = sums[IN_TURNS ? 0 : i];
     Pack<Out, VEC> given, result;
     if constexpr (RESIDUAL) given = *(const Pack<Out, VEC> *)(run.residual + at);
 #pragma unroll
     for (int v = 0; v < VEC; v++) {
-      float sum = sums[i][v];
-      // Zeros outside dy met what is no number, or Inf, in the filter: they are no part of the definition.
-      if (BACK && sum != sum) {
-        sum = 0.0f;
-#pragma unroll 1
-        for (int k = 0; k < R * S; k++) {
-          const int a = h + k / S * DILATION_H - PAD_H, b = vector * VEC + v + k % S * DILATION_W - PAD_W;
-          if ((u32)a < (u32)run.in_h && (u32)b < (u32)(run.in_vectors * VEC))
-            sum = fmaf(widened(from[(i64)a * run.in_row + b]), tap(k / S, k % S), sum);
-        }
-      }
+      float sum = row[v];
       if constexpr (BIAS) sum += added;
       if constexpr (RESIDUAL) sum += widened(given.v[v]);
       narrow(result.v[v], activate(sum));
     }
     *(Pack<Out, VEC> *)(run.out + at) = result;
+    if constexpr (IN_TURNS)
+#pragma unroll
+      for (int next = 0; next + 1 < TH; next++)
+#pragma unroll
+        for (int v = 0; v < VEC; v++) sums[next][v] = sums[next + 1 < TH ? next + 1 : next][v];
   }
 }

@@ -12,7 +12,7 @@ from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 49
-_MAX_UNROLLED = 4096  # multiply-adds of a thread
+_MAX_UNROLLED = 1000  # multiply-adds of a thread; beyond, kernels add more than 10 kB to a package
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,12 @@ TS_MMA_CONSTANT int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 -
 constexpr int FIRST = floor_div(-PAD_W, VEC);
 constexpr int VECTORS = floor_div(VEC - 1 + (S - 1) * DILATION_W - PAD_W, VEC) - FIRST + 1, BEFORE = -PAD_W - FIRST * VEC;
 
+TS_MMA_DEVICE float element(const Pack<Element, VEC> &from, int i) {
+  if constexpr (VEC > 1 && sizeof(Element) == 2)
+    return half_of(Element(), ((const u32 *)&from)[i / 2], i % 2);
+  else
+    return widened(from.v[i]);
+}
 // A row's window; what lies outside the row, or all of it if it does not exist, is zero.
 struct Window {
   Pack<Element, VEC> v[VECTORS];
@@ -16,5 +22,5 @@ struct Window {
         v[i] = {};
     }
   }
-  TS_MMA_METHOD float at(int column) const { return widened(v[(BEFORE + column) / VEC].v[(BEFORE + column) % VEC]); }
+  TS_MMA_METHOD float at(int column) const { return element(v[(BEFORE + column) / VEC], (BEFORE + column) % VEC); }
 };

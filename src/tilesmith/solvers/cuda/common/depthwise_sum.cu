@@ -14,8 +14,8 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   gathered[share][lane] = sum;
   __syncthreads();
   auto place = [&](int result) {
-    const int tap = result / run.channels, c = result - tap * run.channels, s = tap % S, r = tap / S % FILTER_ROWS;
-    return run.dw + c * run.w_channel + tap / S / FILTER_ROWS * run.w_depth + r * run.w_row + s * run.w_column;
+    const int tap = result / run.channels, c = result - tap * run.channels, s = tap % S, r = tap / S % R;
+    return run.dw + c * run.w_channel + tap / S / R * run.w_depth + r * run.w_row + s * run.w_column;
   };
   if (share == 0) {
 #pragma unroll
@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   for (int k = 0; k < 32; k++) {
     if (!odd[k]) continue;
     const int tap = (first + k) / run.channels, c = first + k - tap * run.channels;
-    const int s = tap % S, r = tap / S % FILTER_ROWS, kd = tap / S / FILTER_ROWS;
+    const int s = tap % S, r = tap / S % R, kd = tap / S / R;
     float part = 0.0f;
 #pragma unroll 1
     for (i64 pixel = threadIdx.x; pixel < run.pixels; pixel += 256) {
