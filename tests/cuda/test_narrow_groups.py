@@ -45,6 +45,16 @@ CASES = [
     (conv("fwd", 3, 8, 12, dtype="fp32", epilogue=FULL), config(2, 1, 1, 7, 9, 2, 1)),
     (conv("fwd", 8, 3, 5, (8, 5), (2, 3), dtype="fp32", dilation=(2, 1)), config(2, 2, 1, 7, 5, 2, 1)),
     (conv("bwd", 4, 4, 10, stride=2, dtype="fp32"), config(2, 1, 1, 4, 5, 3, 1)),
+    # steps larger than the filter: phases of no taps
+    (conv("bwd", 4, 4, 8, (17, 19), (1, 2), stride=3, padding=0, dtype="fp32"), config(2, 1, 1, 4, 7, 2, 1)),
+    (conv("bwd", 4, 8, 8, (17, 19), (1, 2), stride=3, padding=0), config(2, 1, 1, 4, 7, 2, 1)),
+    # many products: the text has a row of the filter, and the rows are its turns
+    (conv("fwd", 2, 8, 8, (12, 16), (3, 2), dtype="fp32", dilation=(2, 1)), config(2, 1, 1, 10, 16, 2, 1)),
+    (conv("bwd", 2, 4, 8, (16, 16), (5, 3), stride=(2, 1), dtype="fp32"), config(2, 1, 1, 8, 16, 2, 1)),
+    # the filter comes in parts, as there is no room for all; two warps share it
+    (conv("fwd", 4, 48, 48, (5, 6), stride=2), config(2, 1, 2, 3, 3, 2, 1)),
+    (conv("bwd", 4, 24, 24, (6, 7)), config(4, 1, 3, 3, 4, 2, 1)),
+    (conv("bwd", 4, 6, 12, (6, 9), dtype="fp16"), config(1, 2, 2, 6, 9, 3, 1)),
 ]  # fmt: skip
 
 

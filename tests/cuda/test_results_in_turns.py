@@ -141,14 +141,13 @@ def test_rows_of_depthwise_results(signature, config, emulating):
     checked(DEPTHWISE, signature, config, H200, emulating)
 
 
-@pytest.mark.parametrize(("residual", "copies"), [(True, 1), (False, 4)])
-def test_copies_of_stores_of_narrow_groups(residual, copies, emulating):
-    """Threads that store few rows of a tile have no use for four copies."""
-    epilogue = Epilogue(residual=residual, activation="gelu")
-    signature = conv((1, 9, 9, 64), (64, 3, 3, 1), groups=64, epilogue=epilogue).canonical
-    config = of(NARROW, 8, 1, 1, 8, 8, 2, 1)
+@pytest.mark.parametrize("epilogue", [GELU, FULL, Epilogue(activation="tanh")], ids=["gelu", "full", "tanh"])
+def test_long_results_of_narrow_groups_in_fp32(epilogue, emulating):
+    """They are finished as they leave: the text has a vector's, and not those of all of a thread's pixels."""
+    signature = conv((1, 9, 9, 8), (12, 3, 3, 4), dtype="fp32", groups=2, epilogue=epilogue).canonical
+    config = of(NARROW, 2, 1, 1, 8, 9, 2, 1)
     (source,) = NARROW.draft(signature.geometry, config, H200).sources
-    assert ("EACH < 4 ? 1 : 4" in source.text) == (copies == 1)
+    assert re.search(r"\bLATE = (1|true)\b", source.text)
     checked(NARROW, signature, config, H200, emulating)
 
 

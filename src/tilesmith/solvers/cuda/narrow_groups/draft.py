@@ -31,13 +31,13 @@ def weights_draft(t: NarrowWeightsTile) -> Draft:
     g, f, v = t.form.geometry, t.form, t.value
     types = {"Element": TYPES[g.x.dtype], "Out": TYPES[g.w.dtype]}
     own = {
-        "LOAD_OUT": t.load_out,
+        "LOAD_OUT": t.load_out, "COPIES": 4,
         "RESULT_BYTES": t.result_bytes, "STAGE_BYTES": t.stage_bytes, "TABLE": t.table, "WARPS": t.warps,
         "UNROLL": max(1, min(t.pixels // 32, 16 // (t.tiles_m * v["products_n"]))),
     }  # fmt: skip
     tile, sources = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}", []
     for op, part in (("narrowwrw", "weights"), ("narrowsum", "total")):
-        functions = resolved(template(_FOLDER, "window"), SHORT=False) if part == "weights" else ""
+        functions = template(_FOLDER, "window") if part == "weights" else ""
         header = Header(_numbers(t) | own, {}, types, functions=functions, arguments=arguments)
         text = template(_FOLDER, part)
         sources.append(unit(op, g.x.dtype, tile, t.target.arch, mma_prelude(), text, header))
@@ -78,23 +78,26 @@ def _numbers(t: NarrowTile) -> dict[str, int]:
 def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
     f, g, v = t.form, t.form.geometry, t.value
     numbers = _numbers(t) | {
-        "ZERO": t.zero, "STAGED": t.staged, "STAGED_PITCH": t.staged_pitch, "VECTOR": t.vector,
+        "COPIES": 2, "ZERO": t.zero, "STAGED": t.staged, "STAGED_PITCH": t.staged_pitch, "VECTOR": t.vector,
         "PHASES_H": f.phases[0], "PHASES_W": f.phases[1], "PHASES": f.phases[0] * f.phases[1],
         "STRIDE_H": g.stride[1], "STRIDE_W": g.stride[2], "PAD_H": g.padding[1], "PAD_W": g.padding[2],
     }  # fmt: skip
     flags = {
         "BACK": g.direction == "bwd", "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "REPAIR": f.repair,
+        # In fp32 long results are finished as they leave, where the text has four of them.
+        "LATE": g.epilogue.residual or (f.exact and g.epilogue.activation in LONG),
+        "DENSE": g.w.strides[4] == g.c // g.groups and g.w.strides[3] == g.filter[2] * g.w.strides[4],
     }  # fmt: skip
     types = {"Element": TYPES[f.source.dtype], "Out": TYPES[f.result.dtype]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE", f.result.dtype) + _taps(t)
-    functions += resolved(template(_FOLDER, "window"), SHORT=t.short)
-    long = t.short and g.epilogue.residual and g.epilogue.activation in LONG
-    functions += resolved(template(_FOLDER, "results"), SHORT=long)
+    functions += template(_FOLDER, "window") + template(_FOLDER, "results")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     tile = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}n{v['products_n']}"
     if isinstance(t, NarrowExactTile):
         numbers["RESULTS_EACH"] = 8 * v["products_n"]
-    text = template(_FOLDER, "exact") if f.exact else resolved(template(_FOLDER, "kernel"), IN_TURNS=t.in_turns)
+    text = template(_FOLDER, "exact")
+    if not f.exact:
+        text = resolved(template(_FOLDER, "kernel"), IN_TURNS=t.in_turns, COPIED=t.copied)
     return unit(f"narrow{g.direction}", f.source.dtype, tile, t.target.arch, mma_prelude(), text, header)
 
 

@@ -20,10 +20,18 @@ template <int COUNT, int I = 0, typename Body> TS_MMA_DEVICE void each(Body body
   }
 }
 
+// Calls `body` with `which`, which is below COUNT, as a constant.
+template <int COUNT, typename Body> TS_MMA_DEVICE void one_of(int which, Body body) {
+  each<COUNT>([&](auto number) {
+    if (COUNT == 1 || number.value == which) body(number);
+  });
+}
+
 // A result that is no number, summed anew over the products that the definition has: not those of a bundle's other
 // groups, and not those beyond the edge of dy.
 TS_MMA_DEVICE float exact(const Run &run, int n, int h, int w, int result) {
   const int group = result / GROUP_OUT, k = result - group * GROUP_OUT;
+  const Element *const image = run.x + n * run.in_n;
   float sum = 0.0f;
 #pragma unroll 1
   for (int r = 0; r < FILTER_H; r++)
@@ -39,39 +47,38 @@ TS_MMA_DEVICE float exact(const Run &run, int n, int h, int w, int result) {
         y = h * STRIDE_H - PAD_H + r * DILATION_H, x = w * STRIDE_W - PAD_W + s * DILATION_W;
       }
       const bool inside = y >= 0 && x >= 0 && y < run.in_h && x < run.in_w;
-      const Element *from = run.x + n * run.in_n + (i64)y * run.in_row + (i64)x * run.in_column + group * GROUP_IN;
-      const Element *by = run.w + r * run.w_h + s * run.w_w;
+      const Element *from = image + (inside ? y * run.in_row + x * run.in_column + group * GROUP_IN : 0);
+      int by = (group * (BACK ? GROUP_IN : GROUP_OUT) + (BACK ? 0 : k)) * (int)run.w_row + (BACK ? k : 0);
+      by += r * (int)run.w_h + s * (int)run.w_w;
 #pragma unroll 1
-      for (int c = 0; c < GROUP_IN; c++) {
-        const int row = group * (BACK ? GROUP_IN : GROUP_OUT) + (BACK ? c : k);
-        sum = fmaf(inside ? widened(from[c]) : 0.0f, widened(by[row * run.w_row + (BACK ? k : c)]), sum);
-      }
+      for (int c = 0; c < GROUP_IN; c++, by += BACK ? (int)run.w_row : 1)
+        sum = fmaf(inside ? widened(from[c]) : 0.0f, widened(run.w[by]), sum);
     }
   return sum;
 }
 
 // Stores the rows of a phase of a tile, which lie in shared memory; computes anew what is no number.
-template <int PHASE>
-TS_MMA_DEVICE void leave(const Run &run, const unsigned char *memory, int block, const Tile &at_tile, bool any_nan) {
-  constexpr int phase_h = PHASE / PHASES_W, phase_w = PHASE % PHASES_W;
+TS_MMA_DEVICE void leave(
+    const Run &run, const unsigned char *memory, int block, int phase, const Tile &at_tile, bool any_nan
+) {
+  const u32 phase_h = (u32)phase / PHASES_W, phase_w = (u32)phase % PHASES_W;
   constexpr int VECTORS = ROW / VECTOR;
-#if SHORT
+  const i64 image = at_tile.n * run.out_n;
   constexpr int EACH = (TILE * VECTORS + THREADS - 1) / THREADS;
-#pragma unroll(EACH < 4 ? 1 : 4) // no thread would reach four copies
-#else
-#pragma unroll 4
-#endif
-  for (int i = threadIdx.x; i < TILE * VECTORS; i += THREADS) {
-    const int m = i / VECTORS, c = i % VECTORS * VECTOR, k = block * ROW + c;
-    const int h = (at_tile.h + m / TILE_W) * PHASES_H + phase_h, w = (at_tile.w + m % TILE_W) * PHASES_W + phase_w;
-    if (h >= run.out_h || w >= run.out_w || k >= run.results) continue;
-    const i64 at = at_tile.n * run.out_n + (i64)h * run.out_row + (i64)w * run.out_column + k;
+#pragma unroll(EACH < 4 || (LATE && !RESIDUAL) ? 1 : 4) // no thread would reach four copies, or they are long
+  for (u32 i = threadIdx.x; i < TILE * VECTORS; i += THREADS) {
+    const u32 m = i / VECTORS, c = i % VECTORS * VECTOR, k = block * ROW + c;
+    const u32 h = (at_tile.h + m / TILE_W) * PHASES_H + phase_h, w = (at_tile.w + m % TILE_W) * PHASES_W + phase_w;
+    if (h >= (u32)run.out_h || w >= (u32)run.out_w || k >= (u32)run.results) continue;
+    const i64 at = image + (h * run.out_row + w * run.out_column + k);
     const Staged *const staged = (const Staged *)(memory + STAGED + m * STAGED_PITCH) + c;
     Pack<Out, VECTOR> v;
-    if constexpr (RESIDUAL) {
-      const Pack<Out, VECTOR> added = *(const Pack<Out, VECTOR> *)(run.residual + at);
+    if constexpr (LATE) {
+      Pack<Out, VECTOR> added;
+      if constexpr (RESIDUAL) added = *(const Pack<Out, VECTOR> *)(run.residual + at);
 #pragma unroll
-      for (int e = 0; e < VECTOR; e++) narrow(v.v[e], activate(widened(staged[e]) + widened(added.v[e])));
+      for (int e = 0; e < VECTOR; e++)
+        narrow(v.v[e], activate(widened(staged[e]) + (RESIDUAL ? widened(added.v[e]) : 0.0f)));
     } else {
       v = *(const Pack<Out, VECTOR> *)staged;
     }
@@ -80,11 +87,11 @@ TS_MMA_DEVICE void leave(const Run &run, const unsigned char *memory, int block,
   if (REPAIR && any_nan) {
     __syncthreads();
 #pragma unroll 1
-    for (int i = threadIdx.x; i < TILE * ROW; i += THREADS) {
-      const int m = i / ROW, k = block * ROW + i % ROW;
-      const int h = (at_tile.h + m / TILE_W) * PHASES_H + phase_h, w = (at_tile.w + m % TILE_W) * PHASES_W + phase_w;
-      if (h >= run.out_h || w >= run.out_w || k >= run.results) continue;
-      const i64 at = at_tile.n * run.out_n + (i64)h * run.out_row + (i64)w * run.out_column + k;
+    for (u32 i = threadIdx.x; i < TILE * ROW; i += THREADS) {
+      const u32 m = i / ROW, k = block * ROW + i % ROW;
+      const u32 h = (at_tile.h + m / TILE_W) * PHASES_H + phase_h, w = (at_tile.w + m % TILE_W) * PHASES_W + phase_w;
+      if (h >= (u32)run.out_h || w >= (u32)run.out_w || k >= (u32)run.results) continue;
+      const i64 at = image + (h * run.out_row + w * run.out_column + k);
       const float found = widened(run.out[at]);
       if (found == found) continue;
       float v = exact(run, at_tile.n, h, w, k);

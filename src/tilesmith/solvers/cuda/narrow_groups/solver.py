@@ -10,7 +10,7 @@ from math import ceil, prod
 from tilesmith.plan.records import Draft
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.features import EPILOGUE, USUAL
-from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX
 from tilesmith.solvers.cuda.common.listed import sharing_sm
@@ -130,9 +130,15 @@ def _refuse(g: ConvGeometry) -> Rejected | None:
         max(abs(s) for view in (g.x, g.y) for s in view.strides) > MAX_INDEX
         or g.k * g.w.strides[0] > MAX_INDEX
         or g.n * max(g.input) > MAX_INDEX
+        or max(_image(view) for view in (g.x, g.y)) > MAX_INDEX
     ):
         return Rejected(reasons.SIZE)
     return None
+
+
+def _image(view: TensorView) -> int:
+    """The offset of an image's last element, which kernels count in 32 bits."""
+    return sum((size - 1) * step for size, step in zip(view.shape[1:], view.strides[1:], strict=True))
 
 
 def _extents(g: ConvGeometry) -> tuple[tuple[int, ...], tuple[int, ...]]:

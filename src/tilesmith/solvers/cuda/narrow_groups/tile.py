@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, gcd, prod
 
-from tilesmith.codegen.cuda.activation import LONG, SHORT
+from tilesmith.codegen.cuda.activation import LONG
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.dense import widest
@@ -157,18 +157,20 @@ class NarrowTile(Configured):
         """Products along the rows of a warp: pixels, or for ``wrw`` pieces of taps."""
         return ceil(self.rows / (16 * self.value["warps_m"]))
 
-    @steady
-    def short(self) -> bool:
-        """Whether the text has two copies of a window's load side by side: a plain kernel's four are 1.2 kB more."""
-        epilogue = self.form.geometry.epilogue
-        return not self.form.exact and epilogue.activation not in SHORT
-
     @property
     def in_turns(self) -> bool:
         """Whether the text has the products and results of half of a warp's pixels: long results of all are 12 kB."""
         epilogue, results = self.form.geometry.epilogue, 4 * self.tiles_m * self.value["products_n"]
         many = not self.form.exact and self.tiles_m % 2 == 0 and results >= _MANY_RESULTS
         return many and epilogue.activation in LONG and not epilogue.residual
+
+    @property
+    def copied(self) -> bool:
+        """Whether the filter comes by copies of pairs of elements: those of a piece fit where results will be."""
+        f, g = self.form, self.form.geometry
+        paired = (f.outputs if g.direction == "bwd" else f.inputs) % 2 == 0 and load_of(g.w) % 2 == 0
+        room = self.shared_bytes - (self.value["stages"] - 1) * self.window_bytes
+        return paired and room >= prod(g.filter) * self.value["bundles"] * self.parts_n * 128
 
     @steady
     def rows(self) -> int:

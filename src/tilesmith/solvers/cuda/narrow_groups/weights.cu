@@ -17,13 +17,13 @@ TS_MMA_DEVICE void load_results(const Run &run, int block, const Tile &at, u32 t
   if (LOADS_Y > FEW) compute_anew(thread);
 #pragma unroll(LOADS_Y > FEW ? 4 : LOADS_Y)
   for (int i = 0; i < LOADS_Y; i++) {
-    const int j = i * THREADS + thread, p = j / CHUNKS_Y, q = j % CHUNKS_Y;
+    const u32 j = i * THREADS + thread, p = j / CHUNKS_Y, q = j % CHUNKS_Y;
     if ((i + 1) * THREADS > TILE * CHUNKS_Y && p >= TILE) break;
-    const int h = at.h + p / TILE_W, w = at.w + p % TILE_W, k = (block * CHUNKS_Y + q) * LOAD_OUT;
-    const int left = larger(smaller((run.results - k) * 2, LOAD_OUT * 2), 0);
-    const bool inside = h < run.out_h && w < run.out_w && left > 0;
-    const Element *const from = image + ((i64)h * run.out_row + (i64)w * run.out_column + k);
-    copy_async<LOAD_OUT * 2>(to + p * RESULT_BYTES + q * (LOAD_OUT * 2), inside ? from : run.dy, inside ? left : 0);
+    const u32 h = at.h + p / TILE_W, w = at.w + p % TILE_W, k = (block * CHUNKS_Y + q) * LOAD_OUT;
+    const int left = larger(smaller((run.results - (int)k) * 2, LOAD_OUT * 2), 0);
+    const bool inside = h < (u32)run.out_h && w < (u32)run.out_w;
+    const u32 from = inside && left > 0 ? h * run.out_row + w * run.out_column + k : 0;
+    copy_async<LOAD_OUT * 2>(to + p * RESULT_BYTES + q * (LOAD_OUT * 2), image + from, inside ? left : 0);
   }
 }
 
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     load_window(run, block, at, to);
     load_results(run, block, at, to + WINDOW_BYTES);
   };
-#pragma unroll
+#pragma unroll 1
   for (int s = 0; s < STAGES - 1; s++) {
     if (share + s * stride < run.tiles) load(share + s * stride, base + s * STAGE_BYTES);
     copy_commit();

@@ -8,11 +8,11 @@ constexpr bool SAME_CHUNK = THREADS % CHUNKS == 0; // then a thread's pixels are
 
 // Where a window's pixel lies in shared memory. The pixels of a row lie by their residue modulo the step, so that those
 // which neighbours of a tile read at a tap are neighbours.
-TS_MMA_CONSTANT int pixel_at(int h, int w) {
+TS_MMA_CONSTANT int pixel_at(u32 h, u32 w) {
   return (h * PITCH_W + w % STEP_W * ((WINDOW_W + STEP_W - 1) / STEP_W) + w / STEP_W) * PIXEL_BYTES;
 }
 // The same of a tile's pixel at the first tap.
-TS_MMA_CONSTANT int tile_pixel_at(int p) { return pixel_at(p / TILE_W * STEP_H, p % TILE_W * STEP_W); }
+TS_MMA_CONSTANT int tile_pixel_at(u32 p) { return pixel_at(p / TILE_W * STEP_H, p % TILE_W * STEP_W); }
 
 // The first pixel of a tile.
 struct Tile {
@@ -29,20 +29,17 @@ TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to
   u32 thread = threadIdx.x;
   constexpr int LOAD = LOAD_IN * sizeof(Element);
   if (LOADS > FEW) compute_anew(thread); // addresses of few loads are kept for all tiles
-#if SHORT
-#pragma unroll(LOADS > FEW ? 2 : LOADS)
-#else
-#pragma unroll(LOADS > FEW ? 4 : LOADS)
-#endif
+#pragma unroll(LOADS > FEW ? COPIES : LOADS)
   for (int i = 0; i < LOADS; i++) {
-    const int j = i * THREADS + thread;
-    const int p = SAME_CHUNK ? thread / CHUNKS + i * (THREADS / CHUNKS) : j / CHUNKS;
-    const int q = SAME_CHUNK ? thread % CHUNKS : j % CHUNKS;
+    // NOTE: unsigned, and within an image 32 bits: divisions, comparisons and addresses take a third of the instructions.
+    const u32 j = i * THREADS + thread;
+    const u32 p = SAME_CHUNK ? thread / CHUNKS + i * (THREADS / CHUNKS) : j / CHUNKS;
+    const u32 q = SAME_CHUNK ? thread % CHUNKS : j % CHUNKS;
     if ((i + 1) * THREADS > PIXELS * CHUNKS && p >= PIXELS) break;
-    const int h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * LOAD_IN;
-    const int left = larger(smaller((run.channels - c) * (int)sizeof(Element), LOAD), 0);
-    const bool inside = h >= 0 && h < run.in_h && w >= 0 && w < run.in_w && left > 0;
-    const Element *const from = image + ((i64)h * run.in_row + (i64)w * run.in_column + c);
-    copy_async<LOAD>(to + pixel_at(p / WINDOW_W, p % WINDOW_W) + q * LOAD, inside ? from : run.x, inside ? left : 0);
+    const u32 h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * LOAD_IN;
+    const int left = larger(smaller((run.channels - (int)c) * (int)sizeof(Element), LOAD), 0);
+    const bool inside = h < (u32)run.in_h && w < (u32)run.in_w;
+    const u32 from = inside && left > 0 ? h * run.in_row + w * run.in_column + c : 0;
+    copy_async<LOAD>(to + pixel_at(p / WINDOW_W, p % WINDOW_W) + q * LOAD, image + from, inside ? left : 0);
   }
 }
