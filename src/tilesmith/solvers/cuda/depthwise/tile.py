@@ -84,10 +84,17 @@ class DepthwiseTile(DepthwiseConfigured):
 
     @cached_property
     def rolled(self) -> bool:
-        """Whether a loop goes over rows of inputs: where all of them in the text were too long."""
+        """Whether a loop goes over rows of inputs: where all of them in the text were too long.
+
+        Not in fp32, which tensor cores have no kernels for: the loop takes up to 1.2 times the time.
+        """
         g = self.g
         steady = g.dilation[1] == 1 and (g.stride[1] == 1 if self.back else g.stride[1] <= g.filter[1])
-        return not self.weights and steady and self.instructions > self.most_unrolled
+        return not self.weights and steady and self.halves and self.instructions > self.most_unrolled
+
+    @property
+    def halves(self) -> bool:
+        return dtype(self.g.x.dtype).nbytes == 2
 
     @cached_property
     def most_unrolled(self) -> int:
@@ -100,7 +107,7 @@ class DepthwiseTile(DepthwiseConfigured):
     @property
     def row_text(self) -> int:
         """Multiply-adds of a row of inputs; as many as the repair of backward data takes beside halves count too."""
-        return self.work // self.g.filter[1] + (20 if self.back and dtype(self.g.x.dtype).nbytes == 2 else 0)
+        return self.work // self.g.filter[1] + (20 if self.back and self.halves else 0)
 
     @cached_property
     def instructions(self) -> float:
@@ -200,7 +207,7 @@ class DepthwiseTile(DepthwiseConfigured):
             return False
         taps = g.filter[1] * g.filter[2]
         # No recorded problem's fastest config was as long (`benchmarks/results/*.jsonl`), or fetched two rows ahead.
-        if self.instructions > self.most_unrolled and not self.rolled:
+        if self.instructions > self.most_unrolled and not self.rolled and (self.halves or self.weights):
             return False
         if self.rolled and (v["rows_ahead"] > 1 or self.row_text > _MOST_OF_ROW):
             return False
