@@ -73,6 +73,7 @@ WGMMA = [
     (GEMM, gemm(200, 136, beta=0.5), ROWS | ALTERNATING, 2),
     (GEMM, gemm(200, 136, beta=0.5), ROWS, 2),
     (GEMM, gemm(200, 136, beta=0.5, epilogue=GELU), COLUMNS, 4),
+    (GEMM, gemm(200, 264, beta=0.5, epilogue=GELU), {"block_n": 144, "swap_mn": 1}, 1),  # no parts of whole chunks
     (GEMM, gemm(264, 130, c_dtype="fp32", epilogue=FULL), ROWS, 4),
     (GEMM, tf32(300, 136, epilogue=FULL), ROWS | K32, 2),
     (GEMM, tf32(300, 264, epilogue=FULL), COLUMNS | ALTERNATING | K32, 2),

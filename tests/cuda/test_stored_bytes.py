@@ -41,6 +41,9 @@ CASES = [
     ("ffma_gemm", gemm(3445, 2544, 1641, "t", "t"), f"block_m=128 block_n=256 block_k=16 warps_m=2 warps_n=4 {FFMA}"),
     ("ffma_gemm", gemm(771, 4710, 4738, "t", "t", FUSED),
      f"block_m=96 block_n=128 block_k=16 warps_m=2 warps_n=2 {FFMA}"),
+    ("wgmma_gemm", "gemm1;m=3136;n=768;k=3072;batch=1;a=bf16,n;b=bf16,t;c=bf16;acc=fp32;alpha=1.5;beta=0.5;epi=gelu",
+     "warpgroups=2 products_m=1 block_n=144 block_k=64 stages=0 pingpong=0 cluster_k=1 split_k=1 group_m=8 "
+     "taps_inner=0 swap_mn=1 blocks_per_sm=1 mix_layers=0 store_buffers=2 slab_n=64 resident=0 cluster_m=1"),
     ("cuda_depthwise", DEPTHWISE.format("fwd", "64x112x112x64", "64x3x3x1", "2x2", "1x1", "1x1", 64, l="NHWC")
      + ";epi=bias+relu", "channels_per_thread=4 rows_per_thread=4 columns_per_thread=4 threads=256 rows_ahead=1 "
      "filter_rows=0 blocks_per_sm=0"),

@@ -45,7 +45,11 @@ constexpr int TILE_CHUNKS = MI * CHUNKS, ARRIVALS = !STAGED ? 0 : BUFFERS < TILE
 constexpr bool FINISHED_ALONE =
     STORE == DIRECT || (RESIDUAL && !STAGED) || BETA || (WHOLE_SUMS && (BIAS || NARROW)) || (NARROW && RESCALED);
 // Of these, units of which all that is added is under way at once.
+#if ONE_AT_ONCE
+constexpr int AT_ONCE = 1;
+#else
 constexpr int AT_ONCE = !(BETA || BIAS || RESIDUAL) ? 1 : TRANSPOSED || REPAIR || STORE == DIRECT ? 2 : 4;
+#endif
 // A thread reads its rows' bias before the products.
 constexpr bool ROWS_BIAS = BIAS && BIAS_OF_ROW && !WHOLE_SUMS && SPLIT == 1 && STORE != PARTIAL;
 // A thread reads two columns' bias before the products, and its warpgroup shares them after.

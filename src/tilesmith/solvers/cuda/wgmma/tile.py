@@ -243,6 +243,12 @@ class Sm90Tile(WarpgroupTile):
         counts = (4, 2, 3) if columns >= 256 and causes + form.halo > 1 else (2, 3, 4)
         return next((count for count in counts if count % rows == 0 and self._has_parts(count // rows)), 1)
 
+    @property
+    def one_at_once(self) -> bool:
+        """Whether each unit is finished by itself, where all long results of columns are in the text: 10.5 kB else."""
+        form = self.form
+        return form.transposed and form.beta != 0.0 and form.epilogue.activation in LONG and self.turns == 1
+
     def _has_parts(self, count: int) -> bool:
         """Whether rows fall into ``count`` parts of whole chunks, or of whole units where they leave from registers."""
         whole = 8 if self.store == "DIRECT" else self.chunk
