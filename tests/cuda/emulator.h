@@ -32,7 +32,6 @@ static jmp_buf emulated_scheduler, emulated_fibers[EMULATED_THREADS];
 static char emulated_begun[EMULATED_THREADS];
 static emulated_index emulated_ids[EMULATED_THREADS], emulated_blocks[EMULATED_CLUSTER];
 static char emulated_done[EMULATED_THREADS], emulated_held[EMULATED_THREADS]; /* held: at a barrier of the block */
-static char *emulated_stacks;
 static unsigned emulated_now, emulated_in_block;
 static void (*emulated_kernel)(void **);
 static void **emulated_parameters;
@@ -87,7 +86,8 @@ static void emulated_run(unsigned thread) {
   emulated_begun[thread] = 1;
   ucontext_t begin;
   getcontext(&begin);
-  begin.uc_stack.ss_sp = emulated_stacks + (size_t)EMULATED_STACK * thread;
+  /* Of threads that exist alone: those of all kernels of a process lie side by side, too much for it to fork. */
+  begin.uc_stack.ss_sp = malloc(EMULATED_STACK);
   begin.uc_stack.ss_size = EMULATED_STACK;
   begin.uc_link = NULL;
   makecontext(&begin, emulated_thread, 0);
@@ -97,7 +97,6 @@ static void emulated_run(unsigned thread) {
 static void emulate(void (*kernel)(void **), const unsigned *grid, const unsigned *block, void **parameters) {
   emulated_in_block = block[0] * block[1] * block[2];
   const unsigned threads = emulated_in_block * EMULATED_CLUSTER;
-  if (!emulated_stacks) emulated_stacks = (char *)malloc((size_t)EMULATED_STACK * EMULATED_THREADS);
   emulated_kernel = kernel, emulated_parameters = parameters;
   gridDim = {grid[0], grid[1], grid[2]};
   blockDim = {block[0], block[1], block[2]};
