@@ -57,7 +57,11 @@ TS_DEVICE void load_two(const Run &run, const Out *from, float &a, float &b, boo
     ts_load_pair(from, a, b);
   } else {
     a = ts_float(from[0]);
+#if ONE_AT_ONCE
     b = ts_float(from[both ? run.out_col : 0]); // not behind a branch: both are under way at once
+#else
+    if (both) b = ts_float(from[run.out_col]);
+#endif
   }
 }
 
