@@ -1,6 +1,6 @@
 """Random convolutions in groups, in random configs of every solver that computes no others: numbers.
 
-More of them: raise ``CASES``; 1,400 took twelve minutes of two cores (2026-11-27).
+For more of them, raise ``CASES``.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ def depthwise_sum(g: ConvGeometry, parts: int, family: str, tile: str, target: C
         Argument("partial", "const float *", Pointer(Space.WORKSPACE)),
         Argument("dw", "Out *", Pointer(Space.SLOT, 2)),
         *integers("int", channels=g.c, parts=parts, results=results),
-        *integers("int", in_d=g.input[0], in_h=g.input[1], in_w=g.input[2]), *_steps("in", g.x),
-        *integers("int", out_d=g.output[0], out_h=g.output[1], out_w=g.output[2]), *_steps("out", g.y),
+        *integers("int", in_d=g.input[0], in_h=g.input[1], in_w=g.input[2]), *tensor_steps("in", g.x),
+        *integers("int", out_d=g.output[0], out_h=g.output[1], out_w=g.output[2]), *tensor_steps("out", g.y),
         *integers("i64", pixels=g.n * prod(g.output)),
-        *integers("i64", **dict(zip(("w_channel", "w_depth", "w_row", "w_column"), _filter_strides(g.w), strict=True))),
+        *filter_steps(g.w),
     )  # fmt: skip
     numbers = {"R": g.filter[1], "S": g.filter[2]}
     for axis, i in (("D", 0), ("H", 1), ("W", 2)):
@@ -41,12 +41,14 @@ def depthwise_sum(g: ConvGeometry, parts: int, family: str, tile: str, target: C
     return source, launch
 
 
-def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
+def tensor_steps(name: str, view: TensorView) -> tuple[Argument, ...]:
+    """A tensor's strides in elements, as arguments of a kernel: ``NAME_n``, ``NAME_depth`` and so on."""
     n, _, d, h, w = view.strides
     steps = {f"{name}_depth": d, f"{name}_row": h, f"{name}_column": w}
     return (*integers("i64", **{f"{name}_n": n}), *integers("int", **steps))
 
 
-def _filter_strides(view: TensorView) -> tuple[int, int, int, int]:
+def filter_steps(view: TensorView) -> tuple[Argument, ...]:
+    """The same of a filter, whose channels are its first axis."""
     k, _, d, h, w = view.strides
-    return k, d, h, w
+    return integers("i64", w_channel=k, w_depth=d, w_row=h, w_column=w)

@@ -14,7 +14,8 @@ from tilesmith.targets.target import CudaTarget
 
 _MAX_TAPS = 128
 _MAX_UNROLLED = 4096  # multiply-adds of a thread's tile
-# Instructions of a tile whose rows are all in the text: beyond, kernels add more than 10 kB to a package.
+# Instructions of a tile whose rows are all in the text: beyond, kernels add more than 10 kB to a package. (Those of
+# fp32 may: see `rolled`.)
 _MOST_UNROLLED = 2110
 _MOST_FROM_SHARED = 1550  # if the filter lies in shared memory
 _MOST_OF_WEIGHTS = 1600
@@ -79,8 +80,12 @@ class DepthwiseTile(DepthwiseConfigured):
 
     @cached_property
     def in_shared(self) -> bool:
-        held = self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"]
-        return not self.weights and (held > _IN_REGISTERS or self.rolled)
+        return not self.weights and (self.filter_elements > _IN_REGISTERS or self.rolled)
+
+    @property
+    def filter_elements(self) -> int:
+        """Of a thread's channels."""
+        return self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"]
 
     @cached_property
     def rolled(self) -> bool:
@@ -98,11 +103,10 @@ class DepthwiseTile(DepthwiseConfigured):
 
     @cached_property
     def most_unrolled(self) -> int:
-        """Of ``instructions``."""
+        """The most ``instructions`` of a text in which no loop goes over rows."""
         if self.weights:
             return _MOST_OF_WEIGHTS
-        held = self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"] <= _IN_REGISTERS
-        return _MOST_UNROLLED if held else _MOST_FROM_SHARED
+        return _MOST_UNROLLED if self.filter_elements <= _IN_REGISTERS else _MOST_FROM_SHARED
 
     @property
     def row_text(self) -> int:
@@ -206,7 +210,7 @@ class DepthwiseTile(DepthwiseConfigured):
         if v["rows_per_thread"] > max(tallest, g.stride[1] if self.back else 1):
             return False
         taps = g.filter[1] * g.filter[2]
-        # No recorded problem's fastest config was as long (`benchmarks/results/*.jsonl`), or fetched two rows ahead.
+        # Longer texts add more than 10 kB to a package, and so do three rows of inputs in a loop.
         if self.instructions > self.most_unrolled and not self.rolled and (self.halves or self.weights):
             return False
         if self.rolled and (v["rows_ahead"] > 1 or self.row_text > _MOST_OF_ROW):

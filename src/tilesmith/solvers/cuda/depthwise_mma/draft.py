@@ -9,8 +9,7 @@ from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
-from tilesmith.problems.geometry import TensorView
-from tilesmith.solvers.cuda.common.depthwise_sum import depthwise_sum
+from tilesmith.solvers.cuda.common.depthwise_sum import depthwise_sum, filter_steps, tensor_steps
 from tilesmith.solvers.cuda.depthwise_mma.tile import DepthwiseMmaTile
 
 _FOLDER = Path(__file__).parent
@@ -25,7 +24,7 @@ def depthwise_mma_draft(t: DepthwiseMmaTile) -> Draft:
         *integers("int", channels=g.c, unit_count=t.all_units, strip_rows=t.strip_rows, in_d=t.source.shape[2]),
         *divisors(channel_blocks=t.channel_blocks, column_blocks=t.column_blocks, out_d=t.image[0]),
         *integers("int", in_h=t.source.shape[3], in_w=t.source.shape[4], out_h=t.image[1]),
-        *integers("int", out_w=t.image[2]), *_steps("in", t.source), *_steps("out", t.result),
+        *integers("int", out_w=t.image[2]), *tensor_steps("in", t.source), *tensor_steps("out", t.result),
     )  # fmt: skip
     if t.weights:
         return _weights(t, slots, sizes)
@@ -33,7 +32,7 @@ def depthwise_mma_draft(t: DepthwiseMmaTile) -> Draft:
         Argument("x", "const Element *", slots[0]), Argument("w", "const Element *", slots[1]),
         Argument("bias", "const Out *", slots[2] if e.bias else None),
         Argument("residual", "const Out *", slots[2 + e.bias] if e.residual else None),
-        Argument("out", "Out *", slots[-1]), *sizes, *_filter_steps(g.w),
+        Argument("out", "Out *", slots[-1]), *sizes, *filter_steps(g.w),
     )  # fmt: skip
     source = _source(t, "rows", g.direction, t.result.dtype, arguments)
     launch = Launch(0, source.symbol, (t.teams * t.channel_blocks, t.strips, 1), passed(arguments), (t.threads, 1, 1),
@@ -58,17 +57,6 @@ def _weights(t: DepthwiseMmaTile, slots: list[Pointer], sizes: tuple[Argument, .
 
 def _tile(t: DepthwiseMmaTile) -> str:
     return "x".join(str(value) for _, value in t.config.values)
-
-
-def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
-    n, _, d, h, w = view.strides
-    steps = {f"{name}_depth": d, f"{name}_row": h, f"{name}_column": w}
-    return (*integers("i64", **{f"{name}_n": n}), *integers("int", **steps))
-
-
-def _filter_steps(view: TensorView) -> tuple[Argument, ...]:
-    k, _, d, h, w = view.strides
-    return integers("i64", w_channel=k, w_depth=d, w_row=h, w_column=w)
 
 
 def _source(t: DepthwiseMmaTile, name: str, op: str, out: str, arguments: tuple[Argument, ...]) -> Source:
