@@ -16,6 +16,7 @@ from tilesmith.targets.cuda import cuda_target
 SOLVER = GemmSm90Solver()
 SOME = cuda_target("sm_90a", 20)
 FULL = Epilogue(bias=True, activation="relu", residual=True)
+BIAS, BIAS_RELU, BIAS_GELU = (Epilogue(bias=True, activation=each) for each in ("none", "relu", "gelu"))
 PLAIN = {
     "warpgroups": 1, "products_m": 1, "block_n": 64, "block_k": 64, "stages": 0, "pingpong": 0, "cluster_k": 1,
     "split_k": 1, "group_m": 1, "taps_inner": 0, "swap_mn": 0, "blocks_per_sm": 1, "mix_layers": 0, "store_buffers": 2,
@@ -38,6 +39,12 @@ ONCE = [
     (gemm(200, 129, 64, trans_b=True), {"pingpong": 1, "warpgroups": 2, "block_n": 48}),
     (gemm(100, 24, 512, beta=1.0), {"blocks_per_sm": 2, "block_n": 32}),
     (gemm(320, 120, 400, trans_b=True), {"cluster_m": 2, "block_n": 48, "group_m": 3}),
+    # Sums that begin with the bias, of odd columns and a tail, too; scaled ones do not.
+    (gemm(250, 136, 200, trans_b=True, epilogue=BIAS), {"products_m": 2, "block_n": 40}),
+    (gemm(256, 263, 72, "fp16", trans_b=True, ldc=264, epilogue=BIAS_GELU), {"warpgroups": 2, "block_n": 88}),
+    (gemm(190, 129, 72, trans_b=True, ldc=136, alpha=0.5, epilogue=BIAS_RELU), {"warpgroups": 2, "block_n": 72}),
+    (gemm(130, 96, 520, trans_a=True, lda=136, epilogue=BIAS_RELU), {"block_n": 32, "stages": 3}),
+    (gemm(200, 65, 136, trans_b=True, epilogue=BIAS), {"pingpong": 1, "warpgroups": 2, "block_n": 72}),
 ]
 # Two by two: all four kinds of operands, edges in both directions, one tile a block and several.
 SQUARES = [

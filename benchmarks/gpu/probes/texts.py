@@ -1,13 +1,15 @@
 """The kernels of another tree beside this tree's: the same problems and configs, checked, and timed in turns.
 
     OTHER/.venv/bin/python benchmarks/gpu/probes/texts.py FILE --write DRAFTS [--target NAME]     needs no GPU
-    python benchmarks/gpu/probes/texts.py FILE DRAFTS ... [--seconds S] [--limit S] [--lock FILE] [--every N]
+    python benchmarks/gpu/probes/texts.py FILE DRAFTS ... [--calls N] [--seconds S] [--limit S] [--lock FILE]
+                                                          [--every N]
 
 OTHER is a checkout after `make setup` there, whose texts the first command writes to DRAFTS. A line of FILE is a
 problem's key, a tab, a solver, a space and a config. The second command compiles the kernels of all DRAFTS and of this
 tree; then, while the lock is held, those of a line are checked against the device's reference and timed, interleaved,
-in rows of calls. Prints a line for each: its times, and those of DRAFTS over this tree's; at the end the geometric mean
-and the least by solver. The exit status is 1 when numbers are wrong or a line could not be measured.
+in rows of calls (of N: 1 for single ones). Prints a line for each: its times, and those of DRAFTS over this tree's; at
+the end the geometric mean and the least by solver. The exit status is 1 when numbers are wrong or a line could not be
+measured.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ def main() -> int:
     parser.add_argument("--write", type=Path, metavar="DRAFTS")
     parser.add_argument("--target", default="sm_90a:132:h100", help="of the drafts that are written")
     parser.add_argument("--every", type=int, default=1, help="each Nth line alone")
+    parser.add_argument("--calls", type=int, help="in a row, if not as many as the problem's other times have")
     parser.add_argument("--seconds", type=float, default=0.5, help="of timing, for each line")
     parser.add_argument("--limit", type=float, default=200.0, help="seconds on the device after which none is begun")
     parser.add_argument("--lock", default="/tmp/gpu.lock", help="held while the device is used")
@@ -85,7 +88,7 @@ def main() -> int:
             if time.monotonic() > until:
                 print(f"the limit is reached before line {number + 1}")
                 break
-            told, times = measured(line, texts, target, args.seconds)
+            told, times = measured(line, texts, target, args.seconds, args.calls)
             print(f"{told}  {line[1]} {line[2]} {line[0]}"[:240], flush=True)
             failed += not times
             for name in times.keys() - {THIS}:
@@ -100,7 +103,7 @@ def main() -> int:
 
 
 def measured(
-    line: Line, texts: dict[str, Draft | str], target: CudaTarget, seconds: float
+    line: Line, texts: dict[str, Draft | str], target: CudaTarget, seconds: float, in_row: int | None
 ) -> tuple[str, dict[str, float]]:
     """What to print, and the median microseconds by the name of the text; none where numbers are wrong."""
     from checks_worker import CACHE
@@ -127,7 +130,7 @@ def measured(
         if not verdict.ok:
             return f"WRONG {name}: {verdict.message}", {}
         calls[name] = bench.timed.plan(executable).run
-    timing = bench.time(calls, budget_s=seconds, rounds=ROUNDS)
+    timing = bench.time(calls, budget_s=seconds, rounds=ROUNDS, calls=in_row)
     us = {name: timing[name].median_us for name in texts}
     ratios = " ".join(f"{us[name] / us[THIS]:.3f}" for name in us if name != THIS)
     return f"{ratios} of {us[THIS]:9.2f} us", us

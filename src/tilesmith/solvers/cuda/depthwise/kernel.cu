@@ -83,7 +83,12 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
             left = (BACK ? w0 / STRIDE_W : w0 * STRIDE_W) + FIRST_W;
   const Element *const from = x + (i64)n * run.in_n + top * run.in_row + left * run.in_column + c0;
 
-  float sums[TH][TW][VEC] = {};
+  float added[VEC] = {}; // the bias, with which sums begin
+  if constexpr (BIAS)
+    for (int v = 0; v < VEC; v++) added[v] = widened(bias[c0 + v]);
+  float sums[TH][TW][VEC];
+#pragma unroll
+  for (int i = 0; i < TH * TW * VEC; i++) sums[i / (TW * VEC)][i / VEC % TW][i % VEC] = added[i % VEC];
   Vector ahead[AHEAD + 1][HELD];
   auto fetch = [&](int h, Vector(&row)[HELD]) {
     const bool in_image = (u32)(top + h) < (u32)run.in_h;
@@ -127,14 +132,13 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
         }
     }
   bool no_number = false;
-  auto finish = [&](auto &values, Out *to, const Out *given_at, const auto &added) {
+  auto finish = [&](auto &values, Out *to, const Out *given_at) {
     constexpr int N = sizeof(values) / sizeof(float);
     Pack<Out, N> given, result;
     if constexpr (RESIDUAL) given = *(const Pack<Out, N> *)given_at;
 #pragma unroll
     for (int v = 0; v < N; v++) {
       float r = values[v];
-      if constexpr (BIAS) r += added[v];
       if constexpr (RESIDUAL) r += widened(given.v[v]);
       r = activate(r);
       if constexpr (BACK) no_number |= r != r;
@@ -142,9 +146,6 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
     }
     *(Pack<Out, N> *)to = result;
   };
-  float added[VEC] = {};
-  if constexpr (BIAS)
-    for (int v = 0; v < VEC; v++) added[v] = widened(bias[c0 + v]);
   const i64 first = (i64)n * run.out_n + h0 * run.out_row + w0 * run.out_column + c0;
   Out *const to = opaque(out + first);
   const Out *const given = opaque(residual + (RESIDUAL ? first : 0));
@@ -157,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
       const int i = BY_ROWS ? turn : k, j = BY_ROWS ? k : turn;
       if (h0 + i < run.out_h && w0 + j < run.out_w) {
         const int at = i * run.out_row + j * run.out_column;
-        finish(sums[BY_ROWS ? 0 : k][BY_ROWS ? k : 0], to + at, given + (RESIDUAL ? at : 0), added);
+        finish(sums[BY_ROWS ? 0 : k][BY_ROWS ? k : 0], to + at, given + (RESIDUAL ? at : 0));
       }
     }
 #pragma unroll
@@ -179,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
       const i64 at = (i64)n * run.out_n + h * run.out_row + column * run.out_column + c;
       const float stored = widened(out[at]);
       if (stored == stored) continue;
-      float sum[1] = {0.0f};
+      float sum[1] = {BIAS ? widened(bias[BIAS ? c : 0]) : 0.0f};
 #pragma unroll 1
       for (int tap = 0; tap < R * S; tap++) {
         const int a = h + PAD_H - tap / S * DILATION_H, b = column + PAD_W - tap % S * DILATION_W;
@@ -188,8 +189,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
         sum[0] = fmaf(widened(x[(i64)n * run.in_n + a / STRIDE_H * run.in_row + b / STRIDE_W * run.in_column + c]),
                       widened(w[(i64)c * run.w_channel + tap / S * run.w_row + tap % S * run.w_column]), sum[0]);
       }
-      const float bias_here[1] = {BIAS ? widened(bias[BIAS ? c : 0]) : 0.0f};
-      finish(sum, out + at, residual + (RESIDUAL ? at : 0), bias_here);
+      finish(sum, out + at, residual + (RESIDUAL ? at : 0));
     }
   }
 }

@@ -182,7 +182,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
     }
   };
 
-  float sums[LIVE][PRODUCTS][4] = {};
+  float sums[LIVE][PRODUCTS][4]; // begin with the bias
+#pragma unroll
+  for (int i = 0; i < LIVE * PRODUCTS * 4; i++) sums[i / (PRODUCTS * 4)][i / 4 % PRODUCTS][i % 4] = biases[i % 2];
   const int stages = (groups + GROUPS - 1) / GROUPS;
 #if ONCE_IN_TEXT
 #else
@@ -271,7 +273,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
         bool odd = false;
         auto finish = [&](int at, float(&v)[2]) {
           if constexpr (RESIDUAL) add_residual(row, at, v);
-          if constexpr (BIAS) v[0] += biases[0], v[1] += biases[1];
           if constexpr (!RELU) v[0] = activate(v[0]), v[1] = activate(v[1]);
           odd |= v[0] != v[0] || v[1] != v[1];
           if constexpr (RELU)
@@ -302,7 +303,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
         for (int v = 0; v < 4; v++) {
 #pragma unroll
           for (int i = 0; i + 1 < LIVE; i++) sums[i][m][v] = sums[i + 1 < LIVE ? i + 1 : i][m][v];
-          sums[LIVE - 1][m][v] = 0.0f;
+          sums[LIVE - 1][m][v] = biases[v % 2];
         }
     }
     // Once in the text, and not in each row.

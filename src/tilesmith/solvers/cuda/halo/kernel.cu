@@ -207,6 +207,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
         ts_expect(arrived(wg), TILE_H * TILE_W * 128);
         load_tile(buffer, &TS_RESIDUAL_MAP, arrived(wg), run, x, channel);
       }
+      const int mine = channel + warp * 16 + (lane >> 2);
+      const int place = GROUPED ? x.g * run.rows + mine : mine;
+      const Out none = {}; // the bias is read before the products
+      const Out of_low = BIAS && mine < run.rows ? run.bias[place] : none;
+      const Out of_high = BIAS && mine + 8 < run.rows ? run.bias[place + 8] : none;
       float sums[BLOCK_N / 2];
       ts_sums_begin(sums);
       if (PINGPONG) ts_named_sync(8 + wg, 256);
@@ -253,10 +258,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       }
       if (RESIDUAL) ts_wait(arrived(wg), residual_phase), residual_phase ^= 1;
       else ts_named_sync(1 + wg, 128);
-      const int mine = channel + warp * 16 + (lane >> 2);
-      const int place = GROUPED ? x.g * run.rows + mine : mine;
-      float low = BIAS && mine < run.rows ? ts_float(run.bias[place]) : 0.0f;
-      float high = BIAS && mine + 8 < run.rows ? ts_float(run.bias[place + 8]) : 0.0f;
+      float low = ts_float(of_low), high = ts_float(of_high);
       if (LOOKS) low += left_out(run, p, mine, run.rows), high += left_out(run, p, mine + 8, run.rows);
       const int quad = lane >> 3, r = lane & 7;
       float probe[4] = {}; // several, so that their chains are short

@@ -26,15 +26,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
     ts_u32 stage = 0, phase = 0, buffer = 0, residual_phase = 0;
-    int turn = 0;
+    int turn = REHEARSED ? -1 : 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
-    ts_wait_previous();
-    if (FACTORED) run.alpha *= *run.row_factors * *run.column_factors;
-    for (int t = begin; t < until; t += stride, turn++) {
-      const Work w = work_at(run, t, rank);
+    const auto begin_to_read = [&] {
+      ts_wait_previous();
+      if (FACTORED) run.alpha *= *run.row_factors * *run.column_factors;
+    };
+    if (!REHEARSED) begin_to_read();
+    for (int t = begin + turn * stride; t < until; t += stride, turn++) {
+      const bool dry = REHEARSED && turn < 0; // nothing is waited for, read or stored
+      if (REHEARSED && !dry) begin_to_read(), buffer = residual_phase = 0;
+      const Work w = work_at(run, dry ? begin : t, rank);
       const int third = KIND == GEMM ? w.layer : w.group; // the last axis of the result's map
       if (GROUPED && BIAS) run.bias = bias_of_all + w.group * run.cols;
-      if (PINGPONG && (turn & 1) != wg) {
+      if (PINGPONG && (REHEARSED ? wg != 0 : (turn & 1) != wg)) { // of one tile, the first warpgroup's
         const ts_u32 next = stage + (ts_u32)(w.last - w.first);
         phase ^= next / STAGES & 1;
         stage = next % STAGES;
@@ -52,33 +57,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         for (int i = 0; TRANSPOSED && i < 64; i += CHUNK)
           ts_load3(to + i * 128, &TS_RESIDUAL_MAP, barrier, row + i, column, third);
       };
-      if (STAGED && (TRANSPOSED ? thread : lane) == 0) {
+      if (STAGED && !dry && (TRANSPOSED ? thread : lane) == 0) {
         ts_store_wait_read<0>();
         if (ARRIVALS == 1) ts_expect(arrived, TILE_CHUNKS * (TRANSPOSED ? 4 * BUFFER : BUFFER));
         for (int i = 0; i < BUFFERS; i++) ask(i);
       }
       ts_u32 columns_bias[2] = {};
       float rows_bias[MI][2] = {};
-      if (SHARED_BIAS && thread < BLOCK_N / 2) {
+      if (SHARED_BIAS && !dry && thread < BLOCK_N / 2) {
         const int column = w.n * BLOCK_N + thread * 2;
         if (column < run.cols) read_bias(run.bias + column, column + 1 < run.cols, columns_bias);
       }
-      if (ROWS_BIAS) {
+      if (ROWS_BIAS && !dry) {
 #pragma unroll
         for (int i = 0; i < MI * 2; i++) {
           const int row = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS) + i / 2 * 64 + warp * 16 + (lane >> 2) + i % 2 * 8;
           if (row < run.rows) rows_bias[i / 2][i % 2] = ts_float(run.bias[row]);
         }
       }
+      const ts_u32 shared_bias = barriers + BARRIERS + wg * (BLOCK_N * 4);
+      const auto share_bias = [&] {
+        if (!ONCE) ts_named_sync(2 + wg, 128); // the last tile's has been read
+        if (thread < BLOCK_N / 2) put_bias(shared_bias + thread * 8, columns_bias);
+        ts_named_sync(2 + wg, 128);
+      };
       Sum sums[MI][BLOCK_N / 2];
       ts_sums_begin(sums);
       if (PROMOTED)
         for (int i = 0; i < MI * BLOCK_N / 2; i++) sums[i / (BLOCK_N / 2)][i % (BLOCK_N / 2)] = 0;
       // NOTE: mbarriers know two phases only: without an order, a warpgroup that skips a whole turn of the ring
       // meets a stale phase.
-      if (PINGPONG) ts_named_sync(8 + wg, 256);
+      if (PINGPONG && !dry) ts_named_sync(8 + wg, 256);
       ts_u32 before = 0;
-      for (int k = w.first; k < w.last; k++) {
+      for (int k = dry ? w.last : w.first; k < w.last; k++) {
         ts_wait(full(stage), phase);
         const ts_u32 a = ring + stage * STAGE + (PINGPONG ? 0 : wg * MI * A_SLAB);
         const ts_u32 b = RESIDENT ? kept + k * B_BYTES : ring + stage * STAGE + A_BYTES;
@@ -166,11 +177,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         before = stage;
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
-      if (PINGPONG) ts_named_arrive(8 + (wg ^ 1), 256);
+      if (PINGPONG && !dry) ts_named_arrive(8 + (wg ^ 1), 256);
+      if (SHARED_BIAS) share_bias();
       if (!PROMOTED && !READ_BY_LANES) {
         ts_product_wait<0>();
         ts_sums_ready(sums);
-        release(empty(before), thread);
+        if (!dry) release(empty(before), thread);
       }
 
       const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
@@ -209,15 +221,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           }
         }
       } else {
-        const ts_u32 shared_bias = barriers + BARRIERS + (wg * BIASES + turn / (PINGPONG ? 2 : 1) % BIASES) * BLOCK_N * BIAS_SIZE;
-        if (SHARED_BIAS) {
-          if (BIASES == 1) ts_named_sync(2 + wg, 128); // the last tile's has been read
-          if (thread < BLOCK_N / 2) put_bias(shared_bias + thread * 2 * BIAS_SIZE, columns_bias);
-          ts_named_sync(2 + wg, 128);
-        }
         float probe[4] = {}; // several, so that their chains are short
         int piece = -1; // the chunk of the tile that is on its way
         const auto await_residual = [&] {
+          if (dry) return;
           if (ARRIVALS > 1) ts_wait(arrived + (buffer0 + piece) % BUFFERS * 8, (buffer0 + piece) / BUFFERS & 1);
           else if (piece == 0) ts_wait(arrived, residual_phase);
         };
@@ -249,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         for (int part = 0; part < TURNS; move(++part)) {
           const int first = part % SIDE_BY_SIDE * PART_N, column0 = w.n * BLOCK_N + first;
           const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS) + part / SIDE_BY_SIDE * 64;
-          const ts_u32 shared_bias = bias_of_tile + first * BIAS_SIZE;
+          const ts_u32 shared_bias = bias_of_tile + first * 4;
 #else
         constexpr int ALL = BLOCK_N / 8;
 #pragma unroll
@@ -273,12 +280,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               } else if (FINISHED_ALONE) {
                 if ((j - from) % AT_ONCE == 0) {
                   constexpr bool STORED = STORE == DIRECT;
-                  const ts_u32 bias = shared_bias + (j * 8 + in_column) * BIAS_SIZE;
+                  const ts_u32 bias = shared_bias + (j * 8 + in_column) * 4;
                   if (j + AT_ONCE <= to) finish_units<AT_ONCE, STORED>(run, v, row + in_row, column, low, high, rows_bias[m], bias);
                   else
                     for (int i = 0; i < to - j; i++)
                       finish_units<1, STORED>(run, v + 4 * i, row + in_row, column + i * 8, low, high, rows_bias[m],
-                                              bias + i * 8 * BIAS_SIZE);
+                                              bias + i * 32);
                 }
               } else {
                 if (SCALED)
@@ -287,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
                   v[0] += rows_bias[m][0], v[1] += rows_bias[m][0], v[2] += rows_bias[m][1], v[3] += rows_bias[m][1];
                 } else if (BIAS) {
                   float two[2];
-                  bias_of(shared_bias + (j * 8 + in_column) * BIAS_SIZE, two);
+                  bias_of(shared_bias + (j * 8 + in_column) * 4, two);
                   v[0] += two[0], v[1] += two[1], v[2] += two[0], v[3] += two[1];
                 }
                 if (!STAGED)
@@ -326,7 +333,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               }
               ts_async_fence();
               ts_named_sync(2 + wg, 128);
-              if (thread == 0) {
+              if (thread == 0 && !dry) {
                 for (int i = 0; i < 64; i += CHUNK)
                   ts_store3(map, at + i * 128, row0 + m * 64 + i, column0 + chunk * CHUNK, third);
                 ts_store_commit();
@@ -364,7 +371,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
               if (STORE == MAPPED) {
                 ts_async_fence();
                 __syncwarp();
-                if (lane == 0) {
+                if (lane == 0 && !dry) {
                   if (KIND == WRW) {
                     const int slab = w.n * (BLOCK_N / 64) + chunk, tap = ts_quotient(slab, run.by_blocks);
                     if (!GROUPED) ts_store3(map, at, (slab - tap * run.blocks) * 64, tap, row);
@@ -455,7 +462,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         }
         residual_phase ^= 1;
         const float sum = probe[0] + probe[1] + (probe[2] + probe[3]);
-        if (REPAIR && __any_sync(~0u, sum != sum)) {
+        if (REPAIR && !dry && __any_sync(~0u, sum != sum)) {
           if (STORE == MAPPED && lane == 0) ts_store_wait();
           __syncwarp();
           for (int m = 0; m < MI * 16; m++) {

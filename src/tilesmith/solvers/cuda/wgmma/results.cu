@@ -11,13 +11,11 @@ template <typename T> TS_DEVICE void read_bias(const T *from, bool both, ts_u32 
   else words[0] = __float_as_uint(low), words[1] = __float_as_uint(high);
 }
 TS_DEVICE void put_bias(ts_u32 to, const ts_u32 (&words)[2]) {
-  if (WIDE) ts_shared_store2(to, (int)words[0], (int)words[1]);
-  else ts_shared_store(to, words[0]);
+  float two[2] = {__uint_as_float(words[0]), __uint_as_float(words[1])};
+  if (!WIDE) ts_unpack(BiasPair(), words[0], two[0], two[1]);
+  ts_shared_store2(to, two[0], two[1]);
 }
-TS_DEVICE void bias_of(ts_u32 from, float (&two)[2]) {
-  if (WIDE) ts_shared_load2(from, two[0], two[1]);
-  else ts_unpack(BiasPair(), ts_shared_load(from), two[0], two[1]);
-}
+TS_DEVICE void bias_of(ts_u32 from, float (&two)[2]) { ts_shared_load2(from, two[0], two[1]); }
 
 // Finishes the quads of N units side by side, and stores them: two neighbours of a row, and of the eighth row from there.
 // `low` and `high` are where the rows lie. What is added to all of them is under way at once: a load that waits behind a
@@ -33,7 +31,7 @@ TS_DEVICE void finish_units(const Run &run, Sum *sums, int row, int column, ts_i
     const int c = column + i * 8;
     const ts_i64 off = column_at(run, c);
     both[i] = EVEN || column_at(run, c + 1) >= 0;
-    if (SHARED_BIAS) bias_of(columns_bias + i * 8 * BIAS_SIZE, bias[i]);
+    if (SHARED_BIAS) bias_of(columns_bias + i * 32, bias[i]);
     else if (BIAS && !BIAS_OF_ROW) load_bias(run, row, off >= 0 ? c : 0, both[i] && off >= 0, bias[i]);
 #pragma unroll
     for (int e = 0; e < 2; e++) {

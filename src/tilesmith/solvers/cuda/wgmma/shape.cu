@@ -50,13 +50,15 @@ constexpr int AT_ONCE = 1;
 #else
 constexpr int AT_ONCE = !(BETA || BIAS || RESIDUAL) ? 1 : TRANSPOSED || REPAIR || STORE == DIRECT ? 2 : 4;
 #endif
+// While the kernel ahead ends and the first operands are on their way, the warps of a small tile walk once through the text
+// of the results, which is then in the caches of instructions.
+constexpr bool REHEARSED = ONCE && MI * BLOCK_N <= 112 && STORE == MAPPED && !FINISHED_ALONE;
 // A thread reads its rows' bias before the products.
 constexpr bool ROWS_BIAS = BIAS && BIAS_OF_ROW && !WHOLE_SUMS && SPLIT == 1 && STORE != PARTIAL;
-// A thread reads two columns' bias before the products, and its warpgroup shares them after.
+// A thread reads two columns' bias before the products, and its warpgroup shares them while the last ones run.
 constexpr bool SHARED_BIAS =
     BIAS && !BIAS_OF_ROW && !WHOLE_SUMS && !(NARROW && RESCALED) && SPLIT == 1 && (STORE == MAPPED || BY_ROWS);
-constexpr int BIAS_SIZE = WIDE ? 4 : 2, BIASES = OUT_SIZE != 2 && BLOCK_N > 128 ? 1 : 2; // of one tile where room is short
-constexpr int BIAS_BYTES = SHARED_BIAS ? WARPGROUPS * BIASES * BLOCK_N * BIAS_SIZE : 0;
+constexpr int BIAS_BYTES = SHARED_BIAS ? WARPGROUPS * BLOCK_N * 4 : 0;
 static_assert(16 * STAGES + 8 + 8 * WARPS * ARRIVALS <= BARRIERS, "barriers of the residual fit");
 static_assert(BLOCK_M == (PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS) && SLICED == (STORE == PARTIAL), "as counted");
 static_assert(A_ROWS >= A_READ && B_COLS >= B_READ && A_ROWS % 8 == 0, "a stage has room for what is read");

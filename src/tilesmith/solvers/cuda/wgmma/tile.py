@@ -256,14 +256,13 @@ class Sm90Tile(WarpgroupTile):
 
     @cached_property
     def bias_bytes(self) -> int:
-        """Shared memory of the columns' bias, for each warpgroup: that of two tiles, or of one where room is short."""
+        """Shared memory of the columns' bias, floats for each warpgroup."""
         form = self.form
         grouped = self.store in ("MAPPED", "ROWS", "LINES", "RUN") and self.value["cluster_k"] == 1
         alone = form.dtype == "int8" or form.scale is not None  # finished with what lies in global memory
         if form.bias is None or form.transposed or alone or not grouped:
             return 0
-        biases = 1 if form.out_nbytes != 2 and self.block_n > 128 else 2
-        return self.warpgroups * biases * self.block_n * (4 if form.out_nbytes == 4 else 2)
+        return self.warpgroups * self.block_n * 4
 
     @steady
     def even(self) -> bool:
