@@ -83,11 +83,14 @@ _BOTH = [
     _before("extern __shared__", _ENTRY),
     _behind("ts_barrier_init_done();", "TS_STAMP(9, clock64() - ts_entry);"),
     _behind("ts_registers_shrink<COPY_REGISTERS>();", "if (thread == 0) TS_STAMP(10, clock64() - ts_entry);"),
-    _behind(
-        "ts_product_wait<0>();",
-        "if (threadIdx.x == 0 && ts_tile) ts_tile = false, TS_STAMP(3, clock64() - ts_entry);",
-    ),
 ]
+
+
+def _multiplied(tile: str) -> tuple[str, str]:
+    stamp = "ts_tile = false, TS_STAMP(3, clock64() - ts_entry);"
+    return _behind("ts_product_wait<0>();", f"if (threadIdx.x == 0 && {tile}) {stamp}")
+
+
 _TILE = "if (ts_first) TS_STAMP(11, clock64() - ts_entry);"
 _GEMM = [
     _before("Pixel p = {0, 0, 0, 0}, by", _TILE),
@@ -95,10 +98,12 @@ _GEMM = [
     _behind("ts_expect(full(k), A_LOADED + B_LOADED);", _FIRST),
     _behind("ts_wait(empty(stage), phase ^ 1);", _FIRST),
     _waited("ts_wait(full(stage), phase);"),
-    _before("const Work w = work_at(run, t, rank);\n      const int third", _NEXT_TILE),
+    _multiplied("ts_tile && !dry"),
+    _before("const Work w = work_at(run, dry ? begin : t, rank);", _NEXT_TILE),
     _behind("if (STORE == MAPPED || STORE == RUN) ts_store_wait();", _END),
 ]
 _HALO = [
+    _multiplied("ts_tile"),
     _before("const int w = x.w + run.corner_w, h", _TILE),
     _behind("ts_wait(window_empty(slot), phase ^ 1);", _FIRST),
     _waited("ts_wait(window_full(slot), window_phase);", False),
