@@ -61,7 +61,7 @@ def measured(problems: Problems, signature: Signature, options: argparse.Namespa
 
 
 def row_of(problems: Problems, signature: Signature, plains: dict[str, dict], options: argparse.Namespace) -> dict:
-    plain, name = _plain(signature), _plain(signature).key()
+    plain, name = plain_of(signature), plain_of(signature).key()
     began = time.monotonic()
     if name not in plains:
         plains[name] = measured(problems, plain, options, False)
@@ -129,7 +129,7 @@ def main() -> int:
     path = options.out or tables.RESULTS / f"gpu_fused_{tables.slug(cuda_devices()[0].name)}.json"
     held = json.loads(path.read_text())["rows"] if path.exists() and not options.again else []
     rows = {row["key"]: row for row in held if row["generator"] == generator_digest("cuda")}
-    plains = {_plain(parse_key(key)).key(): row["plain"] for key, row in rows.items()}
+    plains = {plain_of(parse_key(key)).key(): row["plain"] for key, row in rows.items()}
     asked = [signature for _, _, signature in listed("fused")[options.first :: options.sample]]
     todo = [signature for signature in asked if signature.key() not in rows]
     problems, left, failed = Problems(), 0, 0
@@ -159,7 +159,7 @@ def main() -> int:
     return int(failed > 0)
 
 
-def _plain(signature: Signature) -> Signature:
+def plain_of(signature: Signature) -> Signature:
     return replace(signature, epilogue=IDENTITY)
 
 

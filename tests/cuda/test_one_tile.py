@@ -39,7 +39,7 @@ ONCE = [
     (gemm(200, 129, 64, trans_b=True), {"pingpong": 1, "warpgroups": 2, "block_n": 48}),
     (gemm(100, 24, 512, beta=1.0), {"blocks_per_sm": 2, "block_n": 32}),
     (gemm(320, 120, 400, trans_b=True), {"cluster_m": 2, "block_n": 48, "group_m": 3}),
-    # Sums that begin with the bias, of odd columns and a tail, too; scaled ones do not.
+    # A bias: of odd columns and a tail, of scaled sums, of one warpgroup or two.
     (gemm(250, 136, 200, trans_b=True, epilogue=BIAS), {"products_m": 2, "block_n": 40}),
     (gemm(256, 263, 72, "fp16", trans_b=True, ldc=264, epilogue=BIAS_GELU), {"warpgroups": 2, "block_n": 88}),
     (gemm(190, 129, 72, trans_b=True, ldc=136, alpha=0.5, epilogue=BIAS_RELU), {"warpgroups": 2, "block_n": 72}),

@@ -26,7 +26,6 @@ import sys
 import time
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -34,7 +33,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[2] / "src")]
 import tables  # noqa: E402
 from checks_worker import CACHE  # noqa: E402
 from configs import Tried, build_all, compiled, problems_of, tried  # noqa: E402
-from fused import RESIDUAL_SPEED, SLACK  # noqa: E402
+from fused import RESIDUAL_SPEED, SLACK, plain_of  # noqa: E402
 from gpu_cases import accepted  # noqa: E402
 
 from tilesmith.errors import TilesmithError  # noqa: E402
@@ -74,7 +73,7 @@ def main() -> int:
     until, target = time.monotonic() + args.limit, cuda_target_of(0)
     fused = [each for each in problems_of(args.list).values() if each.epilogue != IDENTITY]
     fused = [each for each in fused if not args.epilogue or epilogue_of(each.key()) in args.epilogue]
-    forms = {each.key(): (each, plain_of(each)) for each in fused[args.first :: args.every]}
+    forms = {each.key(): (each, plain_of(each).canonical) for each in fused[args.first :: args.every]}
     picks = {key: [least(form, args.configs, target) for form in both] for key, both in forms.items()}
     build_all((source for pair in picks.values() for tries in pair for each in tries
                for source in each[0].solver.draft(each[0].geometry, each[1], target).sources), target)  # fmt: skip
@@ -106,14 +105,9 @@ def epilogue_of(key: str) -> str:
     return key.rpartition("epi=")[2]
 
 
-def plain_of(problem: Signature) -> Signature:
-    return replace(problem, epilogue=IDENTITY).canonical
-
-
 def least(problem: Signature, count: int, target: CudaTarget) -> list[Tried]:
     """The configs of the least estimate, over all solvers."""
-    found = sorted(tried(problem, target, [], count - 1, [], HOPELESS), key=lambda each: each[2])
-    return list(islice(found, count))
+    return sorted(tried(problem, target, [], count - 1, [], HOPELESS), key=lambda each: each[2])[:count]
 
 
 def smaller(problem: Signature) -> Signature:
