@@ -49,6 +49,6 @@ def tensor_steps(name: str, view: TensorView) -> tuple[Argument, ...]:
 
 
 def filter_steps(view: TensorView) -> tuple[Argument, ...]:
-    """A filter's strides in elements, as arguments of a kernel: ``w_channel``, of its first axis, ``w_depth`` and so on."""
+    """A filter's strides in elements, as arguments of a kernel: ``w_channel`` (the first axis), ``w_depth`` etc."""
     k, _, d, h, w = view.strides
     return integers("i64", w_channel=k, w_depth=d, w_row=h, w_column=w)
