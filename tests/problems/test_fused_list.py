@@ -54,7 +54,7 @@ def test_a_residual_is_allowed_its_bytes_and_three_percent_of_the_plain_problem(
     problems, plains = Measured({with_residual: allowed_us - 0.1, without: 102.0}), {}
     options = argparse.Namespace(tune_seconds=0.0, seconds=0.1)
     rows = [fused.row_of(problems, parse_key(key), plains, options) for key in (with_residual, without)]
-    assert list(plains) == [fused._plain(parse_key(without)).key()]  # measured once for both
+    assert list(plains) == [fused.plain_of(parse_key(without)).key()]  # measured once for both
     found = fused.summary(rows)
     assert found["residual_over_allowed"] == pytest.approx((allowed_us - 0.1) / allowed_us)
     assert (found["residuals_within"], found["library_over_ours"]) == (1.0, 2.0)
