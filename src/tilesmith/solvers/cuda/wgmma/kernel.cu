@@ -26,20 +26,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         B_BY_COLUMNS ? ts_descriptor(B_SLAB, 16 * SLAB_COLS, 2 * SLAB_COLS) : ts_descriptor(16, 8 * SPAN, SPAN);
     constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
     ts_u32 stage = 0, phase = 0, buffer = 0, residual_phase = 0;
-    int turn = REHEARSED ? -1 : 0;
+    int turn = DRY_RUN ? -1 : 0;
     if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
     const auto begin_to_read = [&] {
       ts_wait_previous();
       if (FACTORED) run.alpha *= *run.row_factors * *run.column_factors;
     };
-    if (!REHEARSED) begin_to_read();
+    if (!DRY_RUN) begin_to_read();
     for (int t = begin + turn * stride; t < until; t += stride, turn++) {
-      const bool dry = REHEARSED && turn < 0; // nothing is waited for, read or stored
-      if (REHEARSED && !dry) begin_to_read(), buffer = residual_phase = 0;
+      const bool dry = DRY_RUN && turn < 0; // nothing is waited for, read or stored
+      if (DRY_RUN && !dry) begin_to_read(), buffer = residual_phase = 0;
       const Work w = work_at(run, dry ? begin : t, rank);
       const int third = KIND == GEMM ? w.layer : w.group; // the last axis of the result's map
       if (GROUPED && BIAS) run.bias = bias_of_all + w.group * run.cols;
-      if (PINGPONG && (REHEARSED ? wg != 0 : (turn & 1) != wg)) { // of one tile, the first warpgroup's
+      if (PINGPONG && (DRY_RUN ? wg != 0 : (turn & 1) != wg)) { // of one tile, the first warpgroup's
         const ts_u32 next = stage + (ts_u32)(w.last - w.first);
         phase ^= next / STAGES & 1;
         stage = next % STAGES;

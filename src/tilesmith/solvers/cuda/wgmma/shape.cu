@@ -52,7 +52,7 @@ constexpr int AT_ONCE = !(BETA || BIAS || RESIDUAL) ? 1 : TRANSPOSED || REPAIR |
 #endif
 // While the kernel ahead ends and the first operands are on their way, the warps of a small tile walk once through the text
 // of the results, which is then in the caches of instructions.
-constexpr bool REHEARSED = ONCE && MI * BLOCK_N <= 112 && STORE == MAPPED && !FINISHED_ALONE;
+constexpr bool DRY_RUN = ONCE && MI * BLOCK_N <= 112 && STORE == MAPPED && !FINISHED_ALONE;
 // A thread reads its rows' bias before the products.
 constexpr bool ROWS_BIAS = BIAS && BIAS_OF_ROW && !WHOLE_SUMS && SPLIT == 1 && STORE != PARTIAL;
 // A thread reads two columns' bias before the products, and its warpgroup shares them while the last ones run.
