@@ -18,7 +18,7 @@ READY := $(VENV)/.setup $(VENV)/.torch
 DRAWS := $(VENV)/.report
 endif
 
-.PHONY: report-bench help setup system demo test test-levels sweep keys style quality docs bench bench-models packages dist gpu-test gpu-bench gpu-search gpu-all clean
+.PHONY: report-bench help setup system demo test pytest test-levels sweep keys style quality docs bench bench-models packages dist gpu-test gpu-bench gpu-search gpu-all clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 13
@@ -53,8 +53,11 @@ demo: $(READY) $(DRAWS)  ## tune real convolutions on this machine, check them, 
 	$(RUN) benchmarks/demo.py
 
 test: $(VENV)/.dev  ## everything that CI runs: quality, docs, tests
-	$(MAKE) --no-print-directory -j 2 quality docs
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(MAKE) --no-print-directory -j 3 quality docs pytest
+
+# Tests wait at times, so that all three at once take less long. Those that build C libraries by make are no part of this make.
+pytest: $(VENV)/.dev
+	MAKEFLAGS= MFLAGS= $(BIN)/python -m pytest -n 2 --dist loadgroup --durations=20 --durations-min=5
 
 LEVELS := x86_64-v2 x86_64-v3 x86_64-v4
 # Folders whose tests run no kernel of a CPU, or bring their own target.
