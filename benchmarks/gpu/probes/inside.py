@@ -43,13 +43,6 @@ static __device__ __forceinline__ unsigned long long ts_now() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t) :: "memory");
   return t;
 }
-struct Clocks { // of a thread
-  mutable long long entry = clock64(), waited = 0;
-  mutable bool first = true, tile = true, done = true;
-  __device__ Clocks() {
-    if (threadIdx.x == 0) TS_STAMP(6, ts_now());
-  }
-};
 """.replace("BLOCKS", str(BLOCKS)).replace("SLOTS", str(SLOTS))
 _READ = f"""
 extern "C" __global__ void ts_read_stamps(unsigned long long *to) {{
@@ -60,19 +53,22 @@ NAMES = {
     "barriers": 9, "begun": 10, "tile": 11, "copy": 1, "operands": 2, "products": 3, "results": 4, "end": 5,
     "waited": 8,
 }  # fmt: skip
-_FIRST = "if (my.first) my.first = false, TS_STAMP(1, clock64() - my.entry);"
-_NEXT_TILE = "if (threadIdx.x == 0 && !my.tile && my.done) my.done = false, TS_STAMP(4, clock64() - my.entry);"
+_FIRST = "if (ts_first) ts_first = false, TS_STAMP(1, clock64() - ts_entry);"
+_NEXT_TILE = "if (threadIdx.x == 0 && !ts_tile && ts_done) ts_done = false, TS_STAMP(4, clock64() - ts_entry);"
 _END = (
-    f"{_NEXT_TILE} if (threadIdx.x == 0) TS_STAMP(5, clock64() - my.entry), TS_STAMP(7, ts_now()), "
-    "TS_STAMP(8, my.waited);"
+    f"{_NEXT_TILE} if (threadIdx.x == 0) TS_STAMP(5, clock64() - ts_entry), TS_STAMP(7, ts_now()), "
+    "TS_STAMP(8, ts_wait_sum);"
 )
-_PRODUCTS = "if (threadIdx.x == 0 && my.tile) my.tile = false, TS_STAMP(3, clock64() - my.entry);"
+_ENTRY = (
+    "long long ts_entry = clock64(), ts_wait_sum = 0; bool ts_first = true, ts_tile = true, ts_done = true; "
+    "if (threadIdx.x == 0) TS_STAMP(6, ts_now());"
+)
 
 
 def _waited(wait: str, first: bool = True) -> tuple[str, str]:
-    stamp = "if (threadIdx.x == 0) { if (my.first) { my.first = false; TS_STAMP(2, clock64() - my.entry); } else "
+    stamp = "if (threadIdx.x == 0) { if (ts_first) { ts_first = false; TS_STAMP(2, clock64() - ts_entry); } else "
     begin = stamp if first else "if (threadIdx.x == 0) {"
-    return wait, f"{{ const long long b = clock64(); {wait} {begin} my.waited += clock64() - b; }} }}"
+    return wait, f"{{ const long long b = clock64(); {wait} {begin} ts_wait_sum += clock64() - b; }} }}"
 
 
 def _before(place: str, clock: str) -> tuple[str, str]:
@@ -83,26 +79,31 @@ def _behind(place: str, clock: str) -> tuple[str, str]:
     return place, f"{place} {clock}"
 
 
-_TILE = "if (my.first) TS_STAMP(11, clock64() - my.entry);"
-_BEGUN = "if (threadIdx.x % 128 == 0) TS_STAMP(10, clock64() - my.entry);"
-_COMMON = [
-    _behind("ts_barrier_init_done();", "TS_STAMP(9, clock64() - my.entry);"),
-    _behind("ts_registers_shrink<COPY_REGISTERS>();", _BEGUN),
+_BOTH = [
+    _before("extern __shared__", _ENTRY),
+    _behind("ts_barrier_init_done();", "TS_STAMP(9, clock64() - ts_entry);"),
+    _behind("ts_registers_shrink<COPY_REGISTERS>();", "if (thread == 0) TS_STAMP(10, clock64() - ts_entry);"),
 ]
+
+
+def _multiplied(tile: str) -> tuple[str, str]:
+    stamp = "ts_tile = false, TS_STAMP(3, clock64() - ts_entry);"
+    return _behind("ts_product_wait<0>();", f"if (threadIdx.x == 0 && {tile}) {stamp}")
+
+
+_TILE = "if (ts_first) TS_STAMP(11, clock64() - ts_entry);"
 _GEMM = [
-    ("struct Block {", "struct Block : Clocks {"),
     _before("Pixel p = {0, 0, 0, 0}, by", _TILE),
     _before("// The ring is free, and these copies need no argument.", _TILE),
-    _behind("ts_expect(full(my, k), A_LOADED + B_LOADED);", _FIRST),
-    _behind("ts_wait(empty(my, stage), phase ^ 1);", _FIRST),
-    _waited("ts_wait(full(my, stage), phase);"),
-    _before("if (LOOKS) add_left_out", f"if (!dry) {{ {_PRODUCTS} }}"),
-    _before("const Work w = work_at(run, dry ? my.begin : t, my.rank);", _NEXT_TILE),
+    _behind("ts_expect(full(k), A_LOADED + B_LOADED);", _FIRST),
+    _behind("ts_wait(empty(stage), phase ^ 1);", _FIRST),
+    _waited("ts_wait(full(stage), phase);"),
+    _multiplied("ts_tile && !dry"),
+    _before("const Work w = work_at(run, dry ? begin : t, rank);", _NEXT_TILE),
     _behind("if (STORE == MAPPED || STORE == RUN) ts_store_wait();", _END),
 ]
 _HALO = [
-    _before("extern __shared__", "const Clocks my;"),
-    _behind("ts_product_wait<0>();", _PRODUCTS),
+    _multiplied("ts_tile"),
     _before("const int w = x.w + run.corner_w, h", _TILE),
     _behind("ts_wait(window_empty(slot), phase ^ 1);", _FIRST),
     _waited("ts_wait(window_full(slot), window_phase);", False),
@@ -115,7 +116,7 @@ _HALO = [
 
 def patched(text: str) -> str:
     """The kernel with clocks."""
-    for place, clocked in (*_COMMON, *(_HALO if "window_full" in text else _GEMM)):
+    for place, clocked in (*_BOTH, *(_HALO if "window_full" in text else _GEMM)):
         if place not in text:
             raise ValueError(f"no place for a clock: the kernel has no {place!r}")
         text = text.replace(place, clocked)

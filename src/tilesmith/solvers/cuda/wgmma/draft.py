@@ -32,9 +32,6 @@ from tilesmith.solvers.cuda.wgmma.tile import APART_BYTES, Sm90Tile
 
 FOLDER = Path(__file__).parent
 SUM_THREADS = 128
-_PARTS = (
-    "factors", "work", "shape", "block", "copies", "copying", "results", "products", "stores", "multiplying", "kernel",
-)  # fmt: skip
 _KINDS = {"gemm": 0, "conv": 1, "wrw": 2}
 _STORES = ("MAPPED", "ROWS", "DIRECT", "PARTIAL", "LINES", "RUN")
 # What a GEMM reads. The rest are zeros in the text: each line of arguments is a read before the first copy.
@@ -108,7 +105,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         + touched(arguments) + residual_map(t.staged, "map_c"),
         maps=("map_a", "map_b", "map_c", "map_tail", *(("map_residual",) if t.staged else ())),
     )  # fmt: skip
-    parts = (template(FOLDER, name) for name in _PARTS)
+    parts = (template(FOLDER, name) for name in ("factors", "work", "shape", "copies", "results", "kernel"))
     text = scoped(template(FOLDER, "place"), shared_text("planes"), shared_text("edge"), *parts)
     text = resolved(text, IN_TURNS=t.turns > 1, ONE_AT_ONCE=t.one_at_once)
     groups = "pp" if t.pingpong else f"w{v['warpgroups']}"

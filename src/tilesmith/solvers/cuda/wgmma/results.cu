@@ -211,3 +211,16 @@ template <typename T> TS_DEVICE ts_u16 bytes_of(const Run &run, Sum a, Sum b, in
   }
   return 0;
 }
+
+// Each warp says that it has read its factors, of operands one does for the warpgroup.
+TS_DEVICE void release(ts_u32 empty, int thread) {
+  if ((BLOCKWISE ? thread & 31 : thread) == 0) ts_arrive(empty);
+  const int column_peer = thread - 31, row_peer = thread - 63; // counted from 1
+  if (CAST_M > 1 && column_peer > 0 && column_peer < CAST_M) {
+    const int rank = (int)ts_cluster_rank();
+    ts_peer_arrive(ts_peer_address(empty, rank / CAST_M * CAST_M + (rank + column_peer) % CAST_M));
+  }
+  if (CAST_N > 1 && row_peer > 0 && row_peer < CAST_N)
+    ts_peer_arrive(ts_peer_address(empty, ((int)ts_cluster_rank() + row_peer * CAST_M) % CAST));
+}
+
