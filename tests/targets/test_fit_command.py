@@ -144,4 +144,4 @@ def test_clusters_are_chosen_as_they_were_measured():
     problems, above, worst, _ = command.judged((row, row.estimate) for row in rows)["tile"]
     assert problems == 22
     assert above < 1.03  # chosen by estimate, over the fastest; 1.065 with one factor for all
-    assert worst < 1.11  # 1.50
+    assert worst < 1.1  # 1.50
