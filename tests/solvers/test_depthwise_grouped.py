@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import pytest
+from draft_call import compile_drafts
 from narrow_cases import (
     assert_defaults_are_right,
     assert_right,
+    assert_specials_spread,
     draft_all,
+    in_turns,
     sweep_configs,
 )
 
 import levels
+from tilesmith.package.records import Kind, new_entry
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.solvers.c.common.axis import axis_phases, column_tiles
 from tilesmith.solvers.c.grouped.solver import DepthwiseSolver, GroupedSolver
-from tilesmith.solvers.solver import Rejected
+from tilesmith.solvers.c.grouped.tile import GroupedTile, grouped_tile
+from tilesmith.solvers.solver import Config, Rejected
 from tilesmith.targets.cpu import CPU_TARGETS
+from tilesmith.toolchain.build import build_unit
 
 NHWC = {"shared_layout": "NHWC"}
 NDHWC = {"shared_layout": "NDHWC"}
@@ -48,6 +54,16 @@ GROUPED = [
     ConvSignature((1, 6, 7, 66), (10, 3, 3, 33), padding=2, groups=2, mode="bwd", epilogue=ALL, **NHWC),
     ConvSignature((1, 12, 24), (24, 4, 6), padding=1, groups=4, shared_layout="NWC", mode="bwd", stride=3),
 ]
+ONE = Config((("tile_h", 1), ("tile_w", 1), ("vectors", 1), ("item_blocks", 1), ("stream_stores", 0), ("prefetch", 0)))
+# 24, 13, 18 and 41 kB as packages store them for AVX-512, in the tiles of before there were compact texts.
+LONG = [
+    (DepthwiseSolver(), ConvSignature((64, 7, 7, 768), (768, 7, 7, 1), padding=3, groups=768, dtype="bf16", **NHWC)),
+    (DepthwiseSolver(), ConvSignature((64, 14, 14, 200), (200, 3, 3, 1), padding=1, groups=200, dtype="bf16",
+                                      epilogue=SWISHED, **NHWC)),
+    (GroupedSolver(), ConvSignature((64, 28, 28, 256), (256, 3, 3, 8), padding=1, groups=32, dtype="bf16", **NHWC)),
+    (GroupedSolver(), ConvSignature((32, 48, 48, 128), (128, 5, 5, 8), padding=2, stride=2, groups=16, dtype="bf16",
+                                    mode="bwd", **NHWC)),
+]  # fmt: skip
 
 
 def test_defaults_are_right(level):
@@ -65,6 +81,57 @@ def test_any_filter_layout_is_read(level):
 def test_random_configs_are_right(level):
     sweep_configs(DepthwiseSolver(), DEPTHWISE, level, 3)
     sweep_configs(GroupedSolver(), GROUPED, level, 4)
+
+
+@pytest.mark.parametrize("looped", [False, True], ids=["results alone", "results in a loop"])
+def test_compact_texts_are_right(level, looped, monkeypatch):
+    """Texts of kernels that would be long: loops over rows and results, borders that ask what lies in the image."""
+    for solver, signatures in ((DepthwiseSolver(), DEPTHWISE), (GroupedSolver(), GROUPED)):
+        chosen = in_turns(signatures[looped::2] if level is levels.HERE[-1] else signatures[::4], level)
+        configs = [solver.default_config(signature.geometry, level) for signature in chosen]
+        with monkeypatch.context() as patch:
+            patch.setattr(GroupedTile, "compact", True)
+            patch.setattr(GroupedTile, "results_looped", looped)
+            drafts = [
+                solver.draft(each.geometry, config.replace(tile_h=2, tile_w=3), level)
+                for each, config in zip(chosen, configs, strict=True)
+            ]
+        compile_drafts(drafts, level)
+        for signature, draft in zip(chosen, drafts, strict=True):
+            assert_right(signature, draft, level)
+            assert_specials_spread(signature, draft, level)
+
+
+@pytest.mark.parametrize("arch", ["x86_64-v3", "x86_64-v4", "x86_64-v4-bf16"])
+def test_a_kernel_adds_less_than_10_kb_to_a_package(arch, tmp_path):
+    target = CPU_TARGETS[arch]
+    for number, (solver, signature) in enumerate(LONG):
+        config = solver.default_config(signature.geometry, target)
+        source = solver.draft(signature.geometry, config, target).sources[0]
+        build_unit([source], target, tmp_path / f"{number}.so")
+        binary = (tmp_path / f"{number}.so").read_bytes()
+        assert len(new_entry(Kind.BINARY, "0" * 64, binary).stored) < 10_000, (signature, str(config))
+        assert len(binary) < 60_000, (signature, str(config))
+
+
+def test_rows_that_meet_alike_are_one_run():
+    """Every product of a tile appears once, in the runs as in the rows."""
+    for signature in (*DEPTHWISE, *GROUPED):
+        problem = signature.geometry
+        for rows in (1, 2, 4):
+            tile = grouped_tile(problem, ONE.replace(tile_h=rows), CPU_TARGETS["x86_64-v3"])
+            for kind in tile.strips:
+                found = [
+                    (depth, run.first + at, i, r + run.step * at + kind.depth_step(problem.filter[1]) * depth)
+                    for depth in range(len(kind.depth.taps))
+                    for run in kind.runs(problem.filter[1])
+                    for at in range(run.count)
+                    for i, r in run.users
+                ]
+                of_all = kind.input_rows(problem.filter[1])
+                deep = len(of_all) // max(1, len(kind.depth.taps))
+                want = [(at // deep, at % deep, i, r) for at, row in enumerate(of_all) for i, r in row.users]
+                assert found == want
 
 
 @pytest.mark.parametrize("target", [each for each in levels.HERE if each.vector_bytes >= 32], ids=lambda t: t.arch)

@@ -61,7 +61,7 @@ def axis_phases(problem: ConvGeometry, axis: int) -> tuple[AxisPhase, ...]:
 
 @dataclass(frozen=True)
 class Columns:
-    """``repeat`` tiles of ``width`` results from ``start`` on. ``inside``: without padding; one function for all."""
+    """``repeat`` tiles of ``width`` results from ``start`` on, one function for all. ``inside``: without padding."""
 
     start: int
     width: int
@@ -69,15 +69,18 @@ class Columns:
     inside: bool
 
 
-def column_tiles(axis: AxisPhase, width: int) -> tuple[Columns, ...]:
-    """Cover the axis with tiles; neighbours that read no padding are one repeated tile."""
+def column_tiles(axis: AxisPhase, width: int, borders_alike: bool = False) -> tuple[Columns, ...]:
+    """Cover the axis with tiles; neighbours that read no padding are one repeated tile.
+
+    ``borders_alike``: so are neighbours that do, whose text must ask what lies in the input.
+    """
     tiles: list[Columns] = []
     for u0 in range(0, axis.count, width):
         step = min(width, axis.count - u0)
         inside = axis.inside(u0, step)
         last = tiles[-1] if tiles else None
-        if last is not None and inside and last.inside and last.width == step:
-            tiles[-1] = Columns(last.start, step, last.repeat + 1, True)
+        if last is not None and inside == last.inside and (inside or borders_alike) and last.width == step:
+            tiles[-1] = Columns(last.start, step, last.repeat + 1, inside)
         else:
             tiles.append(Columns(u0, step, 1, inside))
     return tuple(tiles)
@@ -85,22 +88,25 @@ def column_tiles(axis: AxisPhase, width: int) -> tuple[Columns, ...]:
 
 @dataclass(frozen=True)
 class Spot:
-    """An input position relative to a tile's first, the (result column, filter column) that meet there."""
+    """An input position relative to a tile's first, the (result column, filter column) that meet there.
+
+    ``inside``: it lies in the input for at least one of the tiles. ``tested``: for at least one other it does not.
+    """
 
     at: int
     meets: tuple[tuple[int, int], ...]
-    inside: bool  # whether it is known to lie in the input
+    inside: bool
+    tested: bool = False
 
 
-def spots(axis: AxisPhase, columns: Columns) -> tuple[Spot, ...]:
-    """Every input position that a tile of ``columns`` reads, once."""
-    found = []
-    for p in axis.positions(columns.width):
-        meets = (
-            (j, tap.index) for tap in axis.taps for j in range(columns.width) if j * axis.in_step + tap.offset == p
-        )
-        inside = columns.inside or 0 <= columns.start * axis.in_step + p < axis.in_size
-        found.append(Spot(p, tuple(meets), inside))
+def spots(axis: AxisPhase, *columns: Columns) -> tuple[Spot, ...]:
+    """Every input position that tiles of ``columns``, which are of one width, read, once."""
+    found, width = [], columns[0].width
+    starts = [c.start + i * width for c in columns for i in range(1 if c.inside else c.repeat)]
+    for p in axis.positions(width):
+        meets = ((j, tap.index) for tap in axis.taps for j in range(width) if j * axis.in_step + tap.offset == p)
+        inside = {0 <= start * axis.in_step + p < axis.in_size for start in starts}
+        found.append(Spot(p, tuple(meets), True in inside, len(inside) > 1))
     return tuple(found)
 
 

@@ -42,8 +42,11 @@ def store(dtype: str, at: str, value: str, n: int, width: int) -> str:
     return f"ts_store_{dtype}({at}, {value});" if n == width else f"ts_store_n_{dtype}({at}, {value}, {n});"
 
 
-def channels_of_a_pixel(m: LaneMap, dtype: str, name: str, at: str, offset: int, tail: bool, inside: bool) -> list[str]:
-    """Declares ``name0`` and on: the vectors that a block reads of one pixel. Outside the image one of zeros does."""
+def channels_of_a_pixel(
+    m: LaneMap, dtype: str, name: str, at: str, offset: int, tail: bool, inside: bool, there: str = ""
+) -> list[str]:
+    """Declares ``name0`` and on: the vectors that a block reads of one pixel. Outside the image one of zeros does;
+    ``there``: C for whether it lies inside, where that is not known."""
     units, kind = m.units(tail), "ts_vi" if m.pairs else "ts_vf"
     if not inside:
         return [f"{kind} {name}0 = ({kind}){{0}};"]
@@ -51,7 +54,7 @@ def channels_of_a_pixel(m: LaneMap, dtype: str, name: str, at: str, offset: int,
     for k in range(-(-units // m.width)):
         place, n = f"{at} + ({offset + k * m.width * (2 if m.pairs else 1)})", min(m.width, units - k * m.width)
         value = f"(ts_vi){load('fp32', place, n, m.width)}" if m.pairs else load(dtype, place, n, m.width)
-        lines.append(f"{kind} {name}{k} = {value};")
+        lines.append(f"{kind} {name}{k} = {f'{there} ? {value} : ({kind}){{0}}' if there else value};")
     return lines
 
 

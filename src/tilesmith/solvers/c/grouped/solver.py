@@ -27,6 +27,7 @@ from tilesmith.solvers.c.common.family import (
 )
 from tilesmith.solvers.c.common.lanes import MAX_STATEMENTS, lane_map
 from tilesmith.solvers.c.grouped.cost import predicted_seconds
+from tilesmith.solvers.c.grouped.size import MOST
 from tilesmith.solvers.c.grouped.text import pack_body, run_body
 from tilesmith.solvers.c.grouped.tile import GroupedTile, grouped_tile
 from tilesmith.solvers.solver import Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
@@ -54,7 +55,7 @@ class GroupedSolver(Family[GroupedTile]):
 
     name = "c_grouped"
     op = "grouped"
-    revision = 5
+    revision = 6
     features = USUAL | EPILOGUE | WINDOW | {"fwd", "bwd", "groups"}
     axes = AXES
     directions = ("fwd", "bwd")
@@ -84,7 +85,7 @@ class GroupedSolver(Family[GroupedTile]):
                 cells * vectors + (2 + vectors if wide else 3) <= target.vector_registers
                 and (not t.stream or cells <= _open_lines(target))
                 and config["vectors"] <= (most if wide else 1)
-                and t.statements <= MAX_STATEMENTS
+                and (t.stored_bytes <= MOST or (cells == 1 and t.products <= MAX_STATEMENTS))
             )
 
         axes = values_of(AXES) | {

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilesmith.codegen.c.epilogue import vector_activation
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.common.axis import AxisPhase, Columns, column_tiles
+from tilesmith.solvers.c.common.axis import AxisPhase, Columns
 from tilesmith.solvers.c.common.text import C_TYPES, ENTRY, PICK, element_types, row_of_zeros
 from tilesmith.solvers.c.grouped.tile import GroupedTile, Strips
 from tilesmith.solvers.c.grouped.tile_text import TileText
@@ -70,11 +70,11 @@ def run_body(t: GroupedTile) -> str:
     ])  # fmt: skip
 
 
-def _column_tiles(t: GroupedTile, number: int) -> Iterator[tuple[str, AxisPhase, Columns]]:
-    """The name of every kind of tile of strip ``number``, its phase and columns."""
+def _tile_texts(t: GroupedTile, number: int) -> Iterator[tuple[str, AxisPhase, tuple[Columns, ...]]]:
+    """The name of every text of a tile of strip ``number``, its phase, and the columns that it is for."""
     for w_number, width in enumerate(t.widths):
-        for t_number, columns in enumerate(column_tiles(width, t.columns)):
-            yield f"{MARK}_tile{number}_{w_number}_{t_number}", width, columns
+        for t_number, columns in enumerate(t.column_tiles(width)):
+            yield f"{MARK}_tile{number}_{w_number}_{t_number}", width, tuple(columns)
 
 
 def _strip_function(t: GroupedTile, number: int, kind: Strips) -> str:
@@ -83,7 +83,7 @@ def _strip_function(t: GroupedTile, number: int, kind: Strips) -> str:
     rows = kind.input_rows(t.problem.filter[1])
     functions = [
         TileText(t, kind, width, columns, tail).lines(f"{name}{'t' if tail else ''}", rows)
-        for name, width, columns in _column_tiles(t, number)
+        for name, width, columns in _tile_texts(t, number)
         for tail in t.lanes.kinds
     ]
     first = f"({kind.first} + strip * {kind.rows})"
@@ -111,9 +111,16 @@ def _strip_function(t: GroupedTile, number: int, kind: Strips) -> str:
         found if rows else "",
         f"  y += {at};\n",
         f"  z += {at};\n" if t.problem.epilogue.residual else "",
-        *(_call(t, name, width, columns) for name, width, columns in _column_tiles(t, number)),
+        *_calls(t, number),
         "}\n",
     ])  # fmt: skip
+
+
+def _calls(t: GroupedTile, number: int) -> list[str]:
+    """The loops over all column tiles of a strip, in the order of memory within a phase."""
+    tiles = ((name, width, one) for name, width, columns in _tile_texts(t, number) for one in columns)
+    ordered = sorted(tiles, key=lambda tile: (tile[1].out_start, tile[2].start))
+    return [_call(t, name, width, one) for name, width, one in ordered]
 
 
 def _call(t: GroupedTile, name: str, width: AxisPhase, columns: Columns) -> str:
@@ -121,7 +128,7 @@ def _call(t: GroupedTile, name: str, width: AxisPhase, columns: Columns) -> str:
     lanes, epilogue = t.lanes, t.problem.epilogue
     out = f"(u * {width.out_step} + {width.out_start}) * {t.y.strides[4]} + {lanes.first_output('c')}"
     arguments = (
-        f"q, u * {width.in_step * t.x.strides[4]} + {lanes.first_input('c')}, w + c * {t.block_vectors}, y + {out}, "
+        f"q, u * {width.in_step * t.x.strides[4]} + {lanes.first_input('c')}, u, w + c * {t.block_vectors}, y + {out}, "
         f"{f'z + {out}' if epilogue.residual else '0'}, {'b + ' + lanes.first_output('c') if epilogue.bias else '0'}"
     )
     calls = [f"{name}{'t' if tail else ''}({arguments});" for tail in lanes.kinds]

@@ -11,13 +11,11 @@ from itertools import product
 from math import prod
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
-from tilesmith.solvers.c.common.axis import AxisPhase, axis_phases, column_tiles, zero_row
+from tilesmith.solvers.c.common.axis import AxisPhase, Columns, axis_phases, column_tiles, zero_row
 from tilesmith.solvers.c.common.lanes import LaneMap, lane_map, source_and_result
+from tilesmith.solvers.c.grouped.size import MOST, TextSize, rounding, sharing, stored_bytes, text_size
 from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CpuTarget
-
-# Statements above which the rows of a tile become a loop.
-UNROLLED = 400
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,16 @@ class Row:
     depth: int
     height: int
     users: tuple[tuple[int, int], ...]  # filter row = t * R + r
+
+
+@dataclass(frozen=True)
+class Run:
+    """``count`` input rows from row ``first`` on: row ``first + i`` meets ``users``, ``step * i`` filter rows on."""
+
+    first: int
+    users: tuple[tuple[int, int], ...]
+    count: int
+    step: int
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,41 @@ class Strips:
             for t in self.depth.taps
             for position in height.positions(self.rows)
         )  # fmt: skip
+
+    def runs(self, filter_height: int) -> tuple[Run, ...]:
+        """The input rows of the first depth; those of depth ``i`` meet ``depth_step(filter_height) * i`` rows on."""
+        rows = self.input_rows(filter_height)
+        found: list[Run] = []
+        for at, row in enumerate(rows[: len(rows) // max(1, len(self.depth.taps))]):
+            last = found[-1] if found else None
+            step = _step(rows[at - 1].users, row.users) if last else None
+            if last and step is not None and step == (last.step or step):
+                found[-1] = Run(last.first, last.users, last.count + 1, step)
+            else:
+                found.append(Run(at, row.users, 1, 0))
+        return tuple(found)
+
+    def met_rows(self, filter_height: int, looped: bool) -> int:
+        """Pairs of a result row and a filter row in the text of a tile."""
+        if not looped:
+            return len(self.depth.taps) * len(self.height.taps) * self.rows
+        return sum(len(run.users) for run in self.runs(filter_height)) if self.depth.taps else 0
+
+    def read_rows(self, filter_height: int, looped: bool) -> int:
+        """Input rows in the text of a tile."""
+        return len(self.runs(filter_height)) if looped else len(self.input_rows(filter_height))
+
+    def depth_step(self, filter_height: int) -> int:
+        """Filter rows from one depth of the filter that takes part to the next: they are evenly spaced."""
+        taps = self.depth.taps
+        return (taps[1].index - taps[0].index) * filter_height if len(taps) > 1 else 0
+
+
+def _step(before: tuple[tuple[int, int], ...], after: tuple[tuple[int, int], ...]) -> int | None:
+    """By how many filter rows the second row's users are ahead of the first's; None where they are others, or by 0."""
+    steps = {b - a for (_, a), (_, b) in zip(before, after, strict=False)}
+    same = [i for i, _ in before] == [i for i, _ in after]
+    return steps.pop() or None if same and len(steps) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -90,7 +133,10 @@ class GroupedTile:
 
     @cached_property
     def zero_row(self) -> int:
-        return zero_row(self.problem) if self.zero_products else 0
+        """Elements of the zeros that are read in place of rows outside the image, and in compact texts of columns."""
+        if not self.zero_products:
+            return 0
+        return max(zero_row(self.problem), self.problem.c if self.compact else 0)
 
     @cached_property
     def heights(self) -> tuple[AxisPhase, ...]:
@@ -137,19 +183,39 @@ class GroupedTile:
     def packed_bytes(self) -> int:
         return self.lanes.blocks * self.block_bytes
 
+    @cached_property
+    def compact(self) -> bool:
+        """Whether the text loops over input rows, and over column tiles at the image's borders."""
+        return self._stored_bytes(compact=False, looped=False) > MOST
+
+    @cached_property
+    def results_looped(self) -> bool:
+        """Whether the text loops over results as well, which makes tiles of small filters slower.
+
+        The estimate of texts that do not is furthest off, hence the margin.
+        """
+        return self.compact and self._stored_bytes(compact=True, looped=False) > 0.93 * MOST
+
     @property
-    def statements(self) -> int:
-        """Multiply-adds in the kernel's text, counting rows that become a loop once."""
-        lanes, total = self.lanes, 0
-        steps = (2 if lanes.pairs and lanes.inner % 2 else 1) if lanes.splat else lanes.steps
-        for p in self.widths:
-            column = len(p.taps) * steps * lanes.vectors
-            columns = sum(tile.width for tile in column_tiles(p, self.columns)) * column
-            for kind in self.strips:
-                rows = len(kind.depth.taps) * len(kind.height.taps) * kind.rows
-                looped = kind.rows == 1 and rows * min(self.columns, p.count) * column > UNROLLED
-                total += columns * (1 if looped else rows)
-        return total * (2 if lanes.tail else 1)
+    def stored_bytes(self) -> float:
+        """About what the kernel adds to a package."""
+        return self._stored_bytes(self.compact, self.results_looped)
+
+    @property
+    def products(self) -> int:
+        """Multiply-adds in the kernel's text."""
+        return self._size(self.compact).products
+
+    def column_tiles(self, width: AxisPhase) -> list[list[Columns]]:
+        """The column tiles of each text."""
+        return sharing(column_tiles(width, self.columns, self.compact), self.compact)
+
+    def _size(self, compact: bool) -> TextSize:
+        return text_size(self.lanes, self.strips, self.widths, self.columns, self.problem.filter[1], compact)
+
+    def _stored_bytes(self, compact: bool, looped: bool) -> float:
+        rounded, activation = rounding(self.y.dtype, self.target), self.problem.epilogue.activation
+        return stored_bytes(self._size(compact), self.lanes, rounded, activation, compact, looped)
 
 
 def grouped_tile(problem: ConvGeometry, config: Config, target: CpuTarget) -> GroupedTile:

@@ -41,7 +41,7 @@ class WrwGroupedSolver(Family[WrwGroupedTile]):
     """``wrw`` with several groups in a vector, from channels-last tensors to a filter of any layout."""
 
     name = "c_wrw_grouped"
-    revision = 1
+    revision = 2
     features = USUAL | WINDOW | {"wrw", "groups"}
     axes = AXES
     directions = ("wrw",)

@@ -88,7 +88,8 @@ def _columns(t: WrwGroupedTile, cells: tuple[Cell, ...], columns: Columns, tail:
     """One tile of output columns: its ``dy`` in registers, each input loaded once."""
     x, y, m = t.problem.x, t.problem.y, t.lanes
     index = {cell: i for i, cell in enumerate(cells)}
-    o = [f"    const {MARK}_y *e = y + u * {y.strides[4]};"]
+    # The barrier ends gcc's mixing of one tile's instructions with another's: tiles that are alike are stored in less.
+    o = [f'    const {MARK}_y *e = y + u * {y.strides[4]}; __asm__ volatile("" : "+r"(e));']
     for j in range(columns.width):
         o.append(f"    ts_vf d{j} = {load(y.dtype, f'e + {j * y.strides[4]}', m.lanes(tail)[0], m.width)};")
     o.append(f"    ts_i64 at = u * {t.width.in_step * x.strides[4]}; (void)at;")
