@@ -180,7 +180,11 @@ def table(data: dict, setting: tuple[str, str, str]) -> list[str]:
         cells = cells[:2]
         for field, form in (("first_s", ".1f"), ("peak_mb", ".0f"), ("error", ".1e")):
             # A build that went on with what an earlier one left says nothing about the first result.
-            known = [{} if field == "first_s" and row.get("goes_on") else row for row in (theirs, ours)]
+            # Modes that make graphs themselves hold their memory before the step: what it takes then is not known.
+            known = [
+                {} if (field == "first_s" and row.get("goes_on")) or row.get(field, 0) < 0 else row
+                for row in (theirs, ours)
+            ]
             cells += [number(row.get(field), form) for row in known]
         costs.append(f"| {' | '.join(cells)} |")
     return [*lines, "", *costs, "", *every_mode(data, setting)]

@@ -55,7 +55,7 @@ GROUPED = [
     ConvSignature((1, 12, 24), (24, 4, 6), padding=1, groups=4, shared_layout="NWC", mode="bwd", stride=3),
 ]
 ONE = Config((("tile_h", 1), ("tile_w", 1), ("vectors", 1), ("item_blocks", 1), ("stream_stores", 0), ("prefetch", 0)))
-# 24, 13, 18 and 41 kB as packages store them for AVX-512, in the tiles of before there were compact texts.
+# Without compact texts each would be stored in more than 10 kB for AVX-512.
 LONG = [
     (DepthwiseSolver(), ConvSignature((64, 7, 7, 768), (768, 7, 7, 1), padding=3, groups=768, dtype="bf16", **NHWC)),
     (DepthwiseSolver(), ConvSignature((64, 14, 14, 200), (200, 3, 3, 1), padding=1, groups=200, dtype="bf16",

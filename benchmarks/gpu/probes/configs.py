@@ -1,6 +1,6 @@
 """Configs of solvers on problems: compiled, checked on the device, and timed beside the libraries.
 
-    python benchmarks/gpu/probes/configs.py FILE.jsonl [--each]      prints what such a run has written
+    python benchmarks/gpu/probes/configs.py FILE.jsonl [--each] [--of LIST]      prints what such a run has written
     python benchmarks/gpu/probes/configs.py FILE.jsonl --before FILE ...     compares it with runs of earlier kernels
     python benchmarks/gpu/probes/configs.py PROBLEMS [--solver NAME ...] [--configs N] [--also CONFIG ...]
         [--hopeless N] [--seconds S] [--limit S] [--dtype NAME] [--every N] [--lock FILE] [--out FILE]
@@ -224,11 +224,12 @@ def rows_in_time(tasks: Iterable[Callable[[], dict]], seconds: float, out: Path 
     return rows
 
 
-def summary(path: Path, rows: bool, each: bool = False) -> None:
+def summary(path: Path, rows: bool, each: bool = False, of: str = "") -> None:
     """The libraries' least time over ours, of the fastest config and of the one with the least estimate.
 
-    ``each``: the fastest config of every solver too, and every way of the libraries.
+    ``each``: the fastest config of every solver too, and every way of the libraries. ``of``: this list alone.
     """
+    asked = problems_of(of) if of else None
     problems: dict[str, list[dict]] = {}
     for line in map(json.loads, path.read_text().splitlines() if path.exists() else []):
         problems.setdefault(line["key"], []).append(line)
@@ -237,7 +238,7 @@ def summary(path: Path, rows: bool, each: bool = False) -> None:
         ours = {(line["solver"], config): us for line in lines for config, us in line["all"].items()}
         guess = {(line["solver"], config): us for line in lines for config, us in line["estimates"].items()}
         theirs = lines[0]["theirs"]
-        if not ours or not theirs:
+        if not ours or not theirs or (asked is not None and key not in asked):
             continue
         fastest, untuned = min(ours, key=ours.__getitem__), min(guess, key=guess.__getitem__)
         best = min(theirs.values())
@@ -297,6 +298,7 @@ def main() -> int:
     parser.add_argument("--out", default="configs.jsonl")
     parser.add_argument("--before", nargs="+", default=[], type=Path, metavar="FILE", help="of the earlier kernels")
     parser.add_argument("--each", action="store_true", help="of FILE.jsonl, print every solver's best and every way")
+    parser.add_argument("--of", default="", metavar="LIST", help="of FILE.jsonl, this list's problems alone")
     parser.add_argument("--start", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--at", help=argparse.SUPPRESS)
@@ -305,7 +307,7 @@ def main() -> int:
         compare(Path(args.problems), args.before)
         return 0
     if args.problems.endswith(".jsonl"):
-        summary(Path(args.problems), True, args.each)
+        summary(Path(args.problems), True, args.each, args.of)
         return 0
     if args.start is not None:
         return work(args)

@@ -46,8 +46,7 @@ def text_size(
 ) -> TextSize:  # fmt: skip
     """The size of the text for tiles of ``columns`` results in a row."""
     steps = (2 if lanes.pairs and lanes.inner % 2 else 1) if lanes.splat else lanes.steps
-    met = sum(kind.met_rows(filter_height, compact) for kind in strips)
-    read = sum(kind.read_rows(filter_height, compact) for kind in strips)
+    met, read = map(sum, zip(*(kind.in_text(filter_height, compact) for kind in strips), strict=True))
     rows = sum(kind.rows for kind in strips)
     products = reads = results = looped = 0
     for axis in widths:

@@ -78,15 +78,13 @@ class Strips:
                 found.append(Run(at, row.users, 1, 0))
         return tuple(found)
 
-    def met_rows(self, filter_height: int, looped: bool) -> int:
-        """Pairs of a result row and a filter row in the text of a tile."""
-        if not looped:
-            return len(self.depth.taps) * len(self.height.taps) * self.rows
-        return sum(len(run.users) for run in self.runs(filter_height)) if self.depth.taps else 0
-
-    def read_rows(self, filter_height: int, looped: bool) -> int:
-        """Input rows in the text of a tile."""
-        return len(self.runs(filter_height)) if looped else len(self.input_rows(filter_height))
+    def in_text(self, filter_height: int, looped: bool) -> tuple[int, int]:
+        """Pairs of a result row and a filter row in the text of a tile, and input rows in it."""
+        if looped:
+            runs = self.runs(filter_height)
+            return sum(len(run.users) for run in runs), len(runs)
+        depths = len(self.depth.taps)
+        return depths * len(self.height.taps) * self.rows, depths * len(self.height.positions(self.rows))
 
     def depth_step(self, filter_height: int) -> int:
         """Filter rows from one depth of the filter that takes part to the next: they are evenly spaced."""
