@@ -25,9 +25,10 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     per_sm, split = v["blocks_per_sm"], v["cluster_k"]
     steps = t.mean_steps / t.parts * (1 - t.left_out)
     blocks = t.tiles * split * t.cast
-    slots = t.at_once * t.cast
+    # Blocks that stay with their columns: as many for each as all can have.
+    slots = t.grid if v["resident"] else t.at_once * t.cast
     if split > 1:
-        slots = fit.clusters[per_sm - 1][split - 2] * split
+        slots = max(1, fit.clusters[per_sm - 1][split - 2]) * split
     waves = ceil(blocks / slots)
     # An SM's blocks share its tensor cores and copies.
     busy = min(per_sm, ceil(blocks / t.target.cores))
@@ -60,6 +61,8 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
         seconds += fit.look
     if t.once and per_sm == 1:
         seconds -= fit.once
+    if per_sm > 1:
+        seconds *= 1 + fit.two_blocks
     if t.cast > 2:
         seconds *= fit.torn_clusters[t.cast == 8] if form.torn and form.nbytes == 2 else fit.wide_clusters
     exchanged = fit.exchanged * (form.transposed and not t.streams)
