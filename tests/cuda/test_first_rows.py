@@ -36,6 +36,10 @@ CASES = [
     (conv(1, 40, (5, 5), size=(12, 45), stride=1, padding=((2, 1), (0, 3)), dtype="fp16"), (3, 32, 4, 2, 1)),
     (conv(k=21, taps=(3, 3), size=(9, 33), epilogue=Epilogue(bias=True, activation="leaky_relu")), (2, 32, 4, 2, 1)),
     (conv(k=16, taps=(3, 3), epilogue=Epilogue(bias=True, activation="relu"), output_dtype="fp32"), (2, 32, 4, 2, 1)),
+    # The bias is multiplied by a free word of the products; two blocks of columns; with no word free it is added.
+    (conv(stride=2, padding=3, dtype="fp16", epilogue=Epilogue(bias=True, activation="relu")), (2, 16, 4, 1, 1)),
+    (conv(k=136, taps=(3, 3), size=(16, 64), stride=2, epilogue=Epilogue(bias=True)), (4, 32, 4, 1, 1)),
+    (conv(k=16, taps=(4, 4), stride=4, padding=0, size=(17, 70), epilogue=Epilogue(bias=True)), (4, 16, 4, 1, 1)),
     (conv(k=136, taps=(4, 4), size=(16, 64), stride=2), (4, 32, 4, 1, 1)),  # two blocks of columns
     (conv(2, 8, (3, 7), size=(15, 49), stride=(1, 3), dilation=(2, 1), padding=3), (4, 16, 4, 1, 1)),
     (conv(4, 16, (4, 4), stride=4, padding=0, size=(17, 70)), (4, 16, 4, 1, 1)),
@@ -63,6 +67,17 @@ def test_numbers(signature, values, emulating):
     assert solver.applicable(geometry, H200) == Accepted()
     assert solver.search_space(geometry, H200).contains(chosen)
     check_numbers(signature, executable(signature, solver.draft(geometry, chosen, H200), emulating))
+
+
+def test_a_bias_is_multiplied_where_a_word_is_free():
+    asked = [(conv(k=16, taps=taps, epilogue=Epilogue(bias=True), **more), taps) for taps, more in (
+        ((7, 7), {"stride": 2}), ((3, 3), {}), ((4, 4), {"stride": 4, "padding": 0}),
+        ((3, 3), {"output_dtype": "fp32"}),
+    )]  # fmt: skip
+    solver = SOLVERS["fwd"]
+    tiles = [solver.tile(each.canonical.geometry, config(solver, (2, 32, 4, 2, 1)), H200) for each, _ in asked]
+    assert [tile.bias_in_products for tile in tiles] == [True, True, False, False]
+    assert [tile.biases for tile in tiles] == [0, 0, 128, 128]
 
 
 @pytest.mark.parametrize(

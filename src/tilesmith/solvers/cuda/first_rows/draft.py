@@ -18,6 +18,7 @@ from tilesmith.solvers.cuda.first_rows.window import RowsWindow
 
 _FOLDER = Path(__file__).parent
 _PACK_THREADS = 256
+_ONES = {"bf16": 0x3F80, "fp16": 0x3C00}  # the bits of 1
 
 
 def rows_draft(t: RowsTile) -> Draft:
@@ -28,11 +29,11 @@ def rows_draft(t: RowsTile) -> Draft:
     sizes["VARIANTS"] = t.variants
     numbers = {
         **sizes, **_rows(t), "BLOCKS_N": t.blocks_n, "PARTS": t.parts, "OUT_VECTOR": t.out_vector,
-        "SHARED_BYTES": t.shared_bytes,
+        "SHARED_BYTES": t.shared_bytes, "ONE": _ONES[g.x.dtype],
     }  # fmt: skip
     flags = {
-        "ADDS": g.epilogue.bias, "RELU": g.epilogue.activation == "relu", "WHOLE": t.whole, "DENSE": t.dense,
-        "FLAT": g.output[0] == 1,
+        "ADDS": t.biases > 0, "MULTIPLIES_BIAS": t.bias_in_products, "RELU": g.epilogue.activation == "relu",
+        "WHOLE": t.whole, "DENSE": t.dense, "FLAT": g.output[0] == 1,
     }  # fmt: skip
     functions = activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype) + _places(t) + mma_product_text(t.block_n, g.x.dtype)
     types = {"Element": element, "Out": TYPES[g.y.dtype]}

@@ -31,6 +31,14 @@ TS_MMA_DEVICE int slot_of(int pixel) {
   return (pixel / (16 * VARIANTS) * VARIANTS + pixel % VARIANTS) * 16 + pixel / VARIANTS % 16;
 }
 
+// The last word of the last product, where no pixel has one: pixels have 1 there, and the filter the bias.
+TS_MMA_DEVICE u32 one_at(int place) { return place == 3 ? ONE : 0; }
+TS_MMA_CONSTANT int bias_piece(int variant) { return ((variant + 1) * STEPS * 2 - 1) * BLOCK_N; }
+// Of the column whose piece of 16 bytes this thread has copied.
+TS_MMA_DEVICE int bias_column(int variant) {
+  return ((int)threadIdx.x + THREADS - bias_piece(variant) % THREADS) % THREADS;
+}
+
 // The warp's 16 x 16 elements of a product: words of two rows of the part.
 TS_MMA_DEVICE void gather(u32 (&a)[4], const unsigned char *from, int variant, int step, int place) {
   constexpr int BELOW = 8 * VARIANTS * STEP * 2; // from a row to the eighth below
@@ -43,6 +51,7 @@ TS_MMA_DEVICE void gather(u32 (&a)[4], const unsigned char *from, int variant, i
       // What belongs to no tap may be no number: it must not meet the filter's zeros.
       const u32 keep = word_mask(four, place);
       a[half * 2] &= keep, a[half * 2 + 1] &= keep;
+      if (MULTIPLIES_BIAS && step == STEPS - 1 && half == 1) a[2] |= one_at(place), a[3] |= one_at(place);
     }
   }
 }
@@ -87,7 +96,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   copy_commit();
   for (int i = threadIdx.x; ADDS && i < BLOCK_N; i += THREADS)
     biases[i] = column + i < K ? widened(run.bias[column + i]) : 0.0f;
+  Out of_column[VARIANTS] = {}; // an Element, where the bias is multiplied
+#pragma unroll
+  for (int i = 0; MULTIPLIES_BIAS && i < VARIANTS; i++) {
+    const int n = bias_column(i);
+    if (n < BLOCK_N && column + n < K) of_column[i] = run.bias[column + n];
+  }
   copy_wait<0>();
+#pragma unroll
+  for (int i = 0; MULTIPLIES_BIAS && i < VARIANTS; i++)
+    if (bias_column(i) < BLOCK_N) *(Out *)(memory + (bias_piece(i) + bias_column(i)) * 16 + 12) = of_column[i];
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // products read the filter
   __syncthreads();
 

@@ -50,9 +50,16 @@ class RowsTile(RowsWindow):
         return -(-self.g.k // _MOST_COLUMNS)
 
     @steady
+    def bias_in_products(self) -> bool:
+        """Whether the last word of all variants' products is free: pixels have 1 there, and the filter the bias."""
+        g, length = self.g, 8 * self.steps
+        free = all(len(self.words_of(variant)) < length for variant in range(self.variants))
+        return g.epilogue.bias and g.y.dtype == g.x.dtype and free
+
+    @steady
     def biases(self) -> int:
-        """Bytes."""
-        return -(-self.block_n * 4 // 128) * 128 if self.g.epilogue.bias else 0
+        """Bytes of the biases that are added to sums."""
+        return -(-self.block_n * 4 // 128) * 128 if self.g.epilogue.bias and not self.bias_in_products else 0
 
     @steady
     def filter_bytes(self) -> int:
