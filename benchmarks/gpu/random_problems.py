@@ -306,6 +306,19 @@ def strided_rows(rng: random.Random) -> Layer:
     return Layer(channels, filters, (size, size), (window,) * 2, (stride,) * 2, (rng.randint(0, 2),) * 2)
 
 
+def pixelwise(rng: random.Random) -> list[Signature]:
+    """1x1 convolutions of images that lie channel by channel."""
+    axes = rng.choice((1, 2, 2, 2, 3))
+    ones, sizes = (1,) * axes, (24, 40, 64, 72, 128, 160, 200)
+    layer = Layer(rng.choice(sizes), rng.choice(sizes), (16,) * axes, ones, ones, (0,) * axes)
+    base = conv_base(rng, layer)
+    first, options = f"NC{LETTERS[axes]}", base.options | {"stride": ones, "dilation": ones}
+    layer = replace(base.layer, stride=ones)
+    base = replace(base, layer=layer, layouts=(first,) * 3, padding=[(0, 0)] * axes, dilation=ones, options=options)
+    made = (conv_problem(rng, base) for _ in range(TRIES))
+    return [signature.canonical for signature in islice(filter(None, made), EACH)]
+
+
 def _conv(kind: Callable[[random.Random], Layer]) -> Family:
     return lambda rng: conv_row(rng, kind)
 
@@ -316,6 +329,7 @@ def _gemm(*types: str, thin: bool = False) -> Family:
 
 FAMILIES: dict[str, Family] = {
     **{name: _conv(kind) for name, kind in KINDS.items()}, "strided_rows": _conv(strided_rows),
+    "pixelwise": pixelwise,
     "gemm_halves": _gemm("bf16", "fp16", "bf16", "fp16", "wide"), "gemm_fp32": _gemm("fp32"),
     "gemm_thin": _gemm("bf16", "fp16", "wide", thin=True), "gemm_tf32": _gemm("tf32"),
     "gemm_fp8": _gemm("e4m3", "e5m2", "e4m3 to bf16", "mixed"),

@@ -36,7 +36,6 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
 static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
   return (unsigned)(((uint64_t)high << 32 | low) >> (by & 31));
 }
-template <typename T> static inline T __ldg(const T *from) { return *from; }
 static inline unsigned __float_as_uint(float f) {
   unsigned v;
   memcpy(&v, &f, 4);

@@ -53,6 +53,8 @@ static inline float __uint_as_float(unsigned v) {
   return d;
 }
 
+template <typename T> static inline T __ldg(const T *from) { return *from; }
+template <typename T> static inline T __ldcs(const T *from) { return *from; }
 /* A NaN becomes 0, as on a GPU. */
 static inline float __saturatef(float v) { return v > 0.0f ? (v < 1.0f ? v : 1.0f) : 0.0f; }
 

@@ -1,6 +1,7 @@
 """Configs of solvers on problems: compiled, checked on the device, and timed beside the libraries.
 
-    python benchmarks/gpu/probes/configs.py FILE.jsonl [--each] [--of LIST]      prints what such a run has written
+    python benchmarks/gpu/probes/configs.py FILE.jsonl [--each] [--of LIST] [--ways WORD]
+                                                                             prints what such a run has written
     python benchmarks/gpu/probes/configs.py FILE.jsonl --before FILE ...     compares it with runs of earlier kernels
     python benchmarks/gpu/probes/configs.py PROBLEMS [--solver NAME ...] [--configs N] [--also CONFIG ...]
         [--hopeless N] [--seconds S] [--limit S] [--dtype NAME] [--every N] [--lock FILE] [--out FILE]
@@ -224,10 +225,11 @@ def rows_in_time(tasks: Iterable[Callable[[], dict]], seconds: float, out: Path 
     return rows
 
 
-def summary(path: Path, rows: bool, each: bool = False, of: str = "") -> None:
+def summary(path: Path, rows: bool, each: bool = False, of: str = "", word: str = "") -> None:
     """The libraries' least time over ours, of the fastest config and of the one with the least estimate.
 
     ``each``: the fastest config of every solver too, and every way of the libraries. ``of``: this list alone.
+    ``word``: the libraries' ways that have it in their names, alone.
     """
     asked = problems_of(of) if of else None
     problems: dict[str, list[dict]] = {}
@@ -237,7 +239,7 @@ def summary(path: Path, rows: bool, each: bool = False, of: str = "") -> None:
     for key, lines in problems.items():
         ours = {(line["solver"], config): us for line in lines for config, us in line["all"].items()}
         guess = {(line["solver"], config): us for line in lines for config, us in line["estimates"].items()}
-        theirs = lines[0]["theirs"]
+        theirs = {name: us for name, us in lines[0]["theirs"].items() if word in name}
         if not ours or not theirs or (asked is not None and key not in asked):
             continue
         fastest, untuned = min(ours, key=ours.__getitem__), min(guess, key=guess.__getitem__)
@@ -299,6 +301,7 @@ def main() -> int:
     parser.add_argument("--before", nargs="+", default=[], type=Path, metavar="FILE", help="of the earlier kernels")
     parser.add_argument("--each", action="store_true", help="of FILE.jsonl, print every solver's best and every way")
     parser.add_argument("--of", default="", metavar="LIST", help="of FILE.jsonl, this list's problems alone")
+    parser.add_argument("--ways", default="", metavar="WORD", help="of FILE.jsonl, the libraries' ways so named alone")
     parser.add_argument("--start", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--at", help=argparse.SUPPRESS)
@@ -307,7 +310,7 @@ def main() -> int:
         compare(Path(args.problems), args.before)
         return 0
     if args.problems.endswith(".jsonl"):
-        summary(Path(args.problems), True, args.each, args.of)
+        summary(Path(args.problems), True, args.each, args.of, args.ways)
         return 0
     if args.start is not None:
         return work(args)

@@ -19,7 +19,7 @@ from tilesmith.solvers.c.wrw.solver import WrwSolver
 from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver
 from tilesmith.solvers.contract import Solver
 from tilesmith.solvers.cuda.channel_sums.solver import ChannelSumsSolver
-from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
+from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES, PLANE_COPIES
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
 from tilesmith.solvers.cuda.depthwise_planes.solver import DepthwisePlanesSolver
@@ -36,6 +36,7 @@ from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.row_groups.solver import RowGroupsSolver
 from tilesmith.solvers.cuda.runs.solver import RunsBwdSolver, RunsSolver, RunsWrwSolver
 from tilesmith.solvers.cuda.thin.solver import FfmaThinSolver, MmaThinSolver, WgmmaThinSolver
+from tilesmith.solvers.cuda.wgmma.channels_first import ChannelsFirstSolver
 from tilesmith.solvers.cuda.wgmma.copied import CopiedGemmSolver
 from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.external.candidate import EXTERNAL_SOLVERS, LibrarySolver
@@ -91,6 +92,8 @@ _FAST_CUDA: tuple[Solver[CudaTarget], ...] = (
 CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     *_FAST_CUDA,
     ChannelSumsSolver(),  # reads any strides
+    ChannelsFirstSolver(),
+    Relayout(ChannelsFirstSolver(), PLANE_COPIES),
     CopiedGemmSolver(),
     CopiedGemmSolver(RowGroupsSolver()),
     # Products read operands of any strides where they lie.

@@ -105,7 +105,8 @@ class Sm90Form:
     """``reduced`` is the length of the sum in one tap; ``a_columns`` says that rows of A (columns of B) are contiguous.
 
     ``mapped`` is the result as a tensor map can store it, None when none can. ``halo``: backward data reads beyond the
-    edge of dy, where no products exist.
+    edge of dy, where no products exist. ``bias_of_rows``: a row has an element of the bias, not a column. ``images``:
+    the parts of each sum, of ``reduced / images`` each, which are the operands' third axis.
     """
 
     kind: str  # "gemm", "conv" or "wrw"
@@ -128,6 +129,8 @@ class Sm90Form:
     channels: int = 0
     halo: bool = False
     transposed: bool = False
+    bias_of_rows: bool = False
+    images: int = 1
     alpha: float = 1.0
     beta: float = 0.0
     epilogue: Epilogue = IDENTITY
@@ -300,8 +303,8 @@ def gemm_form(g: GemmGeometry, transposed: bool = False) -> Sm90Form | Rejected:
         kind="gemm", dtype=element_of(types[0], g.tf32), out_dtype=g.c.dtype, rows=rows, cols=cols, layers=g.batch,
         reduced=g.k, a=first, b=second, a_columns=first_columns, b_columns=second_columns,
         placed=Placed(layer, 1 if transposed else row, row if transposed else 1), mapped=mapped, out=out,
-        bias=bias, residual=residual, transposed=transposed, alpha=g.alpha, beta=g.beta, epilogue=g.epilogue,
-        b_dtype=element_of(types[1], g.tf32), scale=scale_slot(g.epilogue, g.first_extra),
+        bias=bias, residual=residual, transposed=transposed, bias_of_rows=transposed, alpha=g.alpha, beta=g.beta,
+        epilogue=g.epilogue, b_dtype=element_of(types[1], g.tf32), scale=scale_slot(g.epilogue, g.first_extra),
         factors=(factors[::-1] if transposed else factors) if g.has_scales else None,
     )  # fmt: skip
 

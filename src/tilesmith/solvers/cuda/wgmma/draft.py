@@ -38,7 +38,8 @@ _STORES = ("MAPPED", "ROWS", "DIRECT", "PARTIAL", "LINES", "RUN")
 _OF_GEMM = frozenset(
     "out partial bias residual scale alpha beta total rows cols layers tiles_m tiles_n slices steps group all_m "
     "block_m block_n a_layer b_layer by_tiles by_layers by_width by_group by_left by_parts out_layer out_row "
-    "out_col row_factors column_factors factor_blocks row_step column_step row_along column_along".split()
+    "out_col image_steps by_image_steps row_factors column_factors factor_blocks row_step column_step row_along "
+    "column_along".split()
 )
 
 # Of them, those that say where a block's tiles are: the grid does, where a block has one.
@@ -90,7 +91,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
         "TAPS_INNER": bool(v["taps_inner"]), "REPAIR": form.halo, "SLICED": v["split_k"] > 1,
         "MIXED": bool(v["mix_layers"]), "LAYERED": form.layers > form.groups, "RESIDENT": bool(v["resident"]),
         "PROMOTED": form.promoted, "BLOCKWISE": form.blockwise, "A_ONCE": t.read_once[0], "B_ONCE": t.read_once[1],
-        "LEAVES_OUT": t.left_out > 0, "LOOKS": t.looks, "ONCE": t.once, "EARLY": t.early,
+        "BY_IMAGES": form.images > 1, "LEAVES_OUT": t.left_out > 0, "LOOKS": t.looks, "ONCE": t.once, "EARLY": t.early,
         "A_IN_TURNS": t.in_turns[0], "B_IN_TURNS": t.in_turns[1],
     }  # fmt: skip
     # A GEMM has no taps: problems of all batch sizes share one text.
@@ -133,8 +134,8 @@ def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
         "KIND": _KINDS[form.kind], "RANK": form.rank, "SLAB_COLS": t.value["slab_n"], "TAPS": len(form.taps.offset),
     }  # fmt: skip
     flags = {
-        "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed, "EVEN": t.even,
-        "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
+        "OUT_LINEAR": form.placed.pixels is None, "TRANSPOSED": form.transposed, "BIAS_OF_ROW": form.bias_of_rows,
+        "EVEN": t.even, "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None,
         "SCALED": form.alpha != 1.0 or form.factored, "FACTORED": form.factored,
         "BETA": form.beta != 0.0, "GROUPED": form.groups > 1, "RESCALED": form.scale is not None,
     }  # fmt: skip
@@ -189,12 +190,20 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
             "ts_i64", out_layer=placed.layer, out_row=placed.row, out_col=placed.column, out_tap=placed.tap,
             **along("ndhw", out=placed.pixels or (0, 0, 0, 0)), **edge_strides(form),
         ),
-        *of_groups,
+        *of_groups, *_of_images(t),
     )  # fmt: skip
     if form.kind == "gemm":
         wanted = _OF_GEMM - _OF_WALKS if t.once else _OF_GEMM
         return tuple(a if a.name in wanted else replace(a, parameter=None) for a in found)
     return found
+
+
+def _of_images(t: Sm90Tile) -> tuple[Argument, ...]:
+    """The steps of an image; none is passed where sums have no such parts."""
+    if t.form.images == 1:
+        return Argument("image_steps", "int", None), Argument("by_image_steps", "ts_u64", None)
+    steps = t.layer_steps[0] // t.form.images
+    return (*integers("int", image_steps=steps), *divisors(image_steps=steps))
 
 
 def _factors(form: Sm90Form) -> tuple[Argument, ...]:

@@ -587,8 +587,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
           constexpr int SLABS = B_COLS / SLAB_COLS / CAST;
           const int part = CAST > 1 ? rank : 0, first_slab = part * SLABS;
           if (KIND == GEMM) {
-            const int la = w.layer * run.a_layer, lb = w.layer * run.b_layer;
-            load_matrices(&map_a, &map_b, a, b, done, row, column, k, rank, la, lb, with_b);
+            const int image = BY_IMAGES ? ts_quotient(k, run.by_image_steps) : 0, of_image = k - image * run.image_steps;
+            const int la = BY_IMAGES ? image : w.layer * run.a_layer, lb = BY_IMAGES ? image : w.layer * run.b_layer;
+            load_matrices(&map_a, &map_b, a, b, done, row, column, of_image, rank, la, lb, with_b);
           } else if (KIND == CONV) {
             // A phase that no tap reaches still needs zeros: channels beyond the last are zeros.
             const int beyond = GROUPED ? run.groups * run.channels : run.blocks * BLOCK_K;

@@ -1,7 +1,5 @@
 // Where the results of `kernel.cu` lie, and what becomes of a sum on its way there. KIND says what the operands are:
 // matrices (GEMM); pixels and a filter (CONV); dy and pixels (WRW).
-constexpr bool BIAS_OF_ROW = TRANSPOSED;
-
 struct Work {
   int m, n, layer, group, slice, first, last;
 };

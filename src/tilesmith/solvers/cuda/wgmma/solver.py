@@ -17,7 +17,9 @@ from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 
-class _WgmmaSolver(Sm90Solver[Sm90Tile]):
+class WgmmaSolver(Sm90Solver[Sm90Tile]):
+    """What the kernel's solvers share: each has its forms of a problem."""
+
     axes = AXES
 
     def forms(self, problem: Geometry) -> tuple[Sm90Form, ...]:
@@ -45,7 +47,7 @@ class _WgmmaSolver(Sm90Solver[Sm90Tile]):
         return tile_draft(self.tile(problem, config, target))
 
 
-class GemmSm90Solver(_WgmmaSolver):
+class GemmSm90Solver(WgmmaSolver):
     """Any transposition, batches, results of any pitch; operands whose rows are multiples of 16 bytes."""
 
     name = "wgmma_gemm"
@@ -66,7 +68,7 @@ class GemmSm90Solver(_WgmmaSolver):
         return form, swapped
 
 
-class ConvSm90Solver(_WgmmaSolver):
+class ConvSm90Solver(WgmmaSolver):
     """Forward, backward data and backward weights; channels-last tensors whose pixels are multiples of 16 bytes."""
 
     name = "wgmma_conv"

@@ -260,7 +260,7 @@ class Sm90Tile(WarpgroupTile):
         form = self.form
         grouped = self.store in ("MAPPED", "ROWS", "LINES", "RUN") and self.value["cluster_k"] == 1
         alone = form.dtype == "int8" or form.scale is not None  # finished with what lies in global memory
-        if form.bias is None or form.transposed or alone or not grouped:
+        if form.bias is None or form.bias_of_rows or alone or not grouped:
             return 0
         return self.warpgroups * self.block_n * 4
 
@@ -296,7 +296,8 @@ class Sm90Tile(WarpgroupTile):
         form = self.form
         if not self.streams:
             return False, False
-        own_a, own_b = (isinstance(x, Tiled) and x.dims[2] == form.layers for x in (form.a, form.b))
+        layers = max(form.layers, form.images)
+        own_a, own_b = (isinstance(x, Tiled) and x.dims[2] == layers for x in (form.a, form.b))
         a, b = form.rows, form.cols  # elements, over the length of the sums
         return own_a and 2 * a >= b and self.cast_n == 1, own_b and 2 * b >= a and self.cast_m == 1
 
@@ -348,7 +349,7 @@ class Sm90Tile(WarpgroupTile):
         """Steps along k of a tile, by layer (one for all layers of a GEMM)."""
         form = self.form
         if form.kind != "conv":
-            return (-(-form.reduced // self.block_k),)
+            return (form.images * -(-form.reduced // form.images // self.block_k),)
         return tuple(max(1, count * self.blocks) for count in form.taps.counts)
 
     @cached_property
@@ -384,7 +385,7 @@ class Sm90Tile(WarpgroupTile):
     def grid(self) -> int:
         split, most = self.value["cluster_k"], self.at_once
         if self.value["resident"]:  # every block stays with its columns
-            most = most // self.tiles_n * self.tiles_n
+            most = max(1, most // self.tiles_n) * self.tiles_n
         return self.tiles * split if split > 1 else min(self.tiles, most) * self.cast
 
     @cached_property
@@ -403,7 +404,7 @@ class Sm90Tile(WarpgroupTile):
         rows took 1.42 times as long (2176 x 896 x 1920 on an H100).
         """
         form = self.form
-        whole = form.kind == "gemm" and form.layers == 1 and self.parts == 1 and not form.blockwise
+        whole = form.kind == "gemm" and form.layers == form.images == 1 and self.parts == 1 and not form.blockwise
         alone = not self.value["resident"] and self.tiles <= self.at_once
         return whole and alone and self.tiles_m % self.walked == 0
 
