@@ -7,15 +7,12 @@ from cuda_chain import check_numbers, executable
 
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
-from tilesmith.solvers.cuda.common.relayout import PLANE_COPIES
 from tilesmith.solvers.cuda.wgmma.channels_first import ChannelsFirstSolver
-from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Accepted
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.cuda import cuda_target
 
 SOLVER = ChannelsFirstSolver()
-PADDED = Relayout(SOLVER, PLANE_COPIES)
 FEW = cuda_target("sm_90a", 3)  # blocks have several tiles
 LONG = Epilogue(bias=True, activation="gelu")
 
@@ -48,18 +45,6 @@ CASES = [
 ]  # fmt: skip
 
 
-# Channels that are no whole pieces of 16 bytes are copied with gaps; results are stored where they lie.
-PADDED_CASES = [
-    (conv("fwd", (3, 72, 6, 6), 100, epilogue=Epilogue(bias=True, activation="relu")), {}),
-    (conv("fwd", (3, 72, 7, 7), 72, "fp16", epilogue=LONG), {}),
-    (conv("fwd", (2, 64, 7, 9), 72, epilogue=Epilogue(bias=True, residual=True)), {}),
-    (conv("bwd", (2, 136, 2, 5, 5), 72), {}),
-    (conv("bwd", (1, 64, 10, 10), 64, "fp16"), {"cluster_k": 1}),
-    (conv("wrw", (3, 33, 7, 7), 70), {}),
-    (conv("wrw", (5, 64, 14, 14), 136), {"split_k": 2}),
-]
-
-
 def named(value):
     return value.get_func_name()[:60] if hasattr(value, "get_func_name") else "".join(value)
 
@@ -69,14 +54,6 @@ def test_numbers(signature, wanted, emulating):
     signature = signature.canonical
     config = chosen(signature.geometry, wanted)
     check_numbers(signature, executable(signature, SOLVER.draft(signature.geometry, config, FEW), emulating, FEW))
-
-
-@pytest.mark.parametrize(("signature", "wanted"), PADDED_CASES, ids=named)
-def test_numbers_of_padded_channels(signature, wanted, emulating):
-    signature = signature.canonical
-    assert PADDED.applicable(signature.geometry, FEW) == Accepted()
-    config = chosen(PADDED.changed(signature.geometry), wanted)
-    check_numbers(signature, executable(signature, PADDED.draft(signature.geometry, config, FEW), emulating, FEW))
 
 
 def chosen(geometry, wanted):

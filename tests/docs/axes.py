@@ -18,8 +18,7 @@ HEAD = """# Axes of configs
 
 A config is text such as `tile_h=1 tile_w=14 vectors=2`: one value for each axis of its solver, in the order below.
 `tilesmith generate --config` and the tuning spec take them. A problem may have fewer values than stand here; "of the
-problem" are values that follow from its sizes. Solvers whose names end in `_nhwc` or `_padded` have the axes of those
-without.
+problem" are values that follow from its sizes. Solvers whose names end in `_nhwc` have the axes of those without.
 
 Databases, specs and result files of former versions hold the old names. They are read for ever, and mean the same;
 what is written from now on has the new names.

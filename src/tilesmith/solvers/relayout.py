@@ -35,16 +35,6 @@ class Copies(Protocol[Kind_contra]):
     """How a family of targets copies tensors."""
 
     @property
-    def suffix(self) -> str:
-        """What the names of solvers on such copies end with."""
-        ...
-
-    @property
-    def of_results(self) -> bool:
-        """Whether results (and what is added to them) are copied, too: solvers store them where they lie otherwise."""
-        ...
-
-    @property
     def alignment(self) -> int:
         """Bytes that copies in the workspace begin at multiples of."""
         ...
@@ -87,7 +77,7 @@ class Relayout(Generic[Kind]):
     def __init__(self, inner: Solver[Kind], copies: Copies[Kind]) -> None:
         self.inner = inner
         self.copies = copies
-        self.name = f"{inner.name}_{copies.suffix}"
+        self.name = f"{inner.name}_nhwc"
         self.own_revision = 1
         self.features = inner.features - {"gemm"} | {"vector", "pitch"}  # the strides of products are read in place
 
@@ -160,13 +150,13 @@ class Relayout(Generic[Kind]):
             return ()
         names = slot_names(problem)
         result = len(names) - 1
-        changed, found = self.changed(problem), []
+        found = []
         for place, name in enumerate(names):
             like = names[result] if name == "z" else name
             if like not in ("x", "y", "w"):
                 continue
             view: TensorView = getattr(problem, like)
-            wanted: TensorView = getattr(changed, like)
+            wanted = self.copies.wanted(view)
             if wanted != view:
                 space = Space.PACKED if like == "w" and place != result else Space.WORKSPACE
                 found.append(_Change(place, view, wanted, place == result, space))
@@ -175,12 +165,8 @@ class Relayout(Generic[Kind]):
     def changed(self, problem: Geometry) -> ConvGeometry:
         """``problem`` with its tensors as ``inner`` reads them."""
         assert isinstance(problem, ConvGeometry)
-        result = slot_names(problem)[-1]
-
-        def wanted(view: TensorView) -> TensorView:
-            return view if view.name == result and not self.copies.of_results else self.copies.wanted(view)
-
-        return replace(problem, x=wanted(problem.x), y=wanted(problem.y), w=wanted(problem.w))
+        x, w, y = (self.copies.wanted(view) for view in (problem.x, problem.w, problem.y))
+        return replace(problem, x=x, y=y, w=w)
 
     def _round_up(self, nbytes: int) -> int:
         return -(-nbytes // self.copies.alignment) * self.copies.alignment

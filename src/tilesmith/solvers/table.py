@@ -19,7 +19,7 @@ from tilesmith.solvers.c.wrw.solver import WrwSolver
 from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver
 from tilesmith.solvers.contract import Solver
 from tilesmith.solvers.cuda.channel_sums.solver import ChannelSumsSolver
-from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES, PLANE_COPIES
+from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
 from tilesmith.solvers.cuda.depthwise_planes.solver import DepthwisePlanesSolver
@@ -93,7 +93,6 @@ CUDA_SOLVERS: tuple[Solver[CudaTarget], ...] = (
     *_FAST_CUDA,
     ChannelSumsSolver(),  # reads any strides
     ChannelsFirstSolver(),
-    Relayout(ChannelsFirstSolver(), PLANE_COPIES),
     CopiedGemmSolver(),
     CopiedGemmSolver(RowGroupsSolver()),
     # Products read operands of any strides where they lie.

@@ -16,7 +16,7 @@ _LAUNCH_SECONDS = 2e-6
 class CpuCopies:
     """Activations become channels-last. Filters without vectors stay as they are: packing reads any strides."""
 
-    suffix, of_results, alignment = "nhwc", True, 64
+    alignment = 64
 
     def wanted(self, view: TensorView) -> TensorView:
         will_do = view.vector == 1 if view.name == "w" else view.channels_last

@@ -12,6 +12,7 @@ from math import prod
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.features import EPILOGUE, SCALED, USUAL
 from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.problems.linear import Axis, merge_axes
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, slot
 from tilesmith.solvers.cuda.common.form import (
@@ -25,7 +26,6 @@ from tilesmith.solvers.cuda.common.form import (
     steps_along,
     stores_whole,
 )
-from tilesmith.solvers.cuda.common.relayout import has_planes
 from tilesmith.solvers.cuda.wgmma.solver import WgmmaSolver
 from tilesmith.solvers.solver import Geometry, Rejected
 
@@ -58,7 +58,7 @@ def channels_first_form(g: ConvGeometry) -> Sm90Form | Rejected:
     if max(g.n * prod(g.output), g.c, g.k) > MAX_INDEX:
         return Rejected(reasons.SIZE)
     for view in (g.x, g.y):
-        if not has_planes(view):
+        if not _has_planes(view):
             return Rejected(reasons.LAYOUT, f"pixels of {view.name} are not contiguous")
     return _weights(g) if g.direction == "wrw" else _image(g, source, result)
 
@@ -99,6 +99,12 @@ def _weights(g: ConvGeometry) -> Sm90Form | Rejected:
         kind="gemm", dtype=g.x.dtype, out_dtype=g.w.dtype, rows=g.k, cols=g.c, layers=1, reduced=g.n * pixels,
         images=g.n, a=dy, b=x, a_columns=False, b_columns=False, placed=Placed(0, row, 1), mapped=mapped, out=out,
     )  # fmt: skip
+
+
+def _has_planes(view: TensorView) -> bool:
+    """Whether the pixels of a channel are contiguous."""
+    merged = merge_axes([Axis(size, step, step) for size, step in zip(view.shape[2:], view.strides[2:], strict=True)])
+    return view.vector == 1 and len(merged) <= 1 and all(axis.first == 1 for axis in merged)
 
 
 def _planes(view: TensorView, index: int, pixels: int) -> Tiled | None:
