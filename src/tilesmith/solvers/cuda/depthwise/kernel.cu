@@ -52,6 +52,11 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
   extern __shared__ __align__(128) unsigned char memory[];
   float *const shared_filter = (float *)memory;
   const int c0 = (blockIdx.y * LANES + threadIdx.x) * VEC;
+  // The bias, read beside the filter: a block that is alone on its SM would wait for it.
+  Out of_channels[VEC] = {};
+  if constexpr (BIAS)
+    if (c0 < run.channels)
+      for (int v = 0; v < VEC; v++) of_channels[v] = bias[c0 + v];
   // The filter, widened. NOTE: it comes by way of shared memory even if registers hold it: a warp's elements of one
   // tap lie in as many cache lines as it has channels.
   const int c_block = blockIdx.y * ROW, thread = threadIdx.y * LANES + threadIdx.x;
@@ -83,12 +88,9 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
             left = (BACK ? w0 / STRIDE_W : w0 * STRIDE_W) + FIRST_W;
   const Element *const from = x + (i64)n * run.in_n + top * run.in_row + left * run.in_column + c0;
 
-  float added[VEC] = {}; // the bias, with which sums begin
-  if constexpr (BIAS)
-    for (int v = 0; v < VEC; v++) added[v] = widened(bias[c0 + v]);
-  float sums[TH][TW][VEC];
+  float sums[TH][TW][VEC]; // begin with the bias
 #pragma unroll
-  for (int i = 0; i < TH * TW * VEC; i++) sums[i / (TW * VEC)][i / VEC % TW][i % VEC] = added[i % VEC];
+  for (int i = 0; i < TH * TW * VEC; i++) sums[i / (TW * VEC)][i / VEC % TW][i % VEC] = widened(of_channels[i % VEC]);
   Vector ahead[AHEAD + 1][HELD];
   auto fetch = [&](int h, Vector(&row)[HELD]) {
     const bool in_image = (u32)(top + h) < (u32)run.in_h;

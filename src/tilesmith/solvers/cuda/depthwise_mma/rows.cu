@@ -39,6 +39,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
     v.bits = exists ? v.bits : 0;
     return v;
   };
+  // The bias of this lane's sums, read beside the filter: converted here, it would be waited for.
+  Out of_channels[2] = {};
+  const int c_out = warp * 4 + place % 2 * 2; // of the first sum, in the block
+  if constexpr (BIAS)
+    if (c_block + c_out < run.channels)
+      for (int v = 0; v < 2; v++) of_channels[v] = run.bias[c_block + c_out + v];
   u32 held[HELD_TAPS][2] = {};
   bool odd_filter = false;
   u32 *const table = (u32 *)(memory + FILTERS) + (HELD ? 0 : warp * KD * R * FILTER_COLUMNS * 4);
@@ -111,11 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
     }
     return sum;
   };
-  float biases[2] = {};
-  const int c_out = warp * 4 + place % 2 * 2; // of this lane's first sum, in the block
-  if constexpr (BIAS)
-    if (c_block + c_out < run.channels)
-      for (int v = 0; v < 2; v++) biases[v] = widened(run.bias[c_block + c_out + v]);
+  const float biases[2] = {widened(of_channels[0]), widened(of_channels[1])};
 
   // To global memory, whole pixels at a time.
   Out *to[PRODUCTS]; // in the first row of the next stage

@@ -144,6 +144,7 @@ def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
     types = {
         "Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype], "Sum": "int" if whole else "float",
         "Quad": "int4" if whole else "float4", "Value": value,
+        "Bias": "float" if form.scale else TYPES[form.out_dtype],
         "BiasPair": TYPES["fp16" if form.out_dtype == "fp16" else "bf16"],
     }  # fmt: skip
     functions = activate(form.epilogue, "TS_DEVICE", form.out_dtype, value) + rescaling(form.epilogue)

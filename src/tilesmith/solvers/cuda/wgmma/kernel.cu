@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         for (int i = 0; i < BUFFERS; i++) ask(i);
       }
       ts_u32 columns_bias[2] = {};
-      float rows_bias[MI][2] = {};
+      Bias rows_read[MI][2] = {}; // as they lie: what converts them would wait for them
       if (SHARED_BIAS && !dry && thread < BLOCK_N / 2) {
         const int column = w.n * BLOCK_N + thread * 2;
         if (column < run.cols) read_bias(run.bias + column, column + 1 < run.cols, columns_bias);
@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
 #pragma unroll
         for (int i = 0; i < MI * 2; i++) {
           const int row = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS) + i / 2 * 64 + warp * 16 + (lane >> 2) + i % 2 * 8;
-          if (row < run.rows) rows_bias[i / 2][i % 2] = ts_float(run.bias[row]);
+          if (row < run.rows) rows_read[i / 2][i % 2] = run.bias[row];
         }
       }
       const ts_u32 shared_bias = barriers + BARRIERS + wg * (BLOCK_N * 4);
@@ -184,6 +184,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         ts_sums_ready(sums);
         if (!dry) release(empty(before), thread);
       }
+      float rows_bias[MI][2] = {};
+#pragma unroll
+      for (int i = 0; ROWS_BIAS && i < MI * 2; i++) rows_bias[i / 2][i % 2] = ts_float(rows_read[i / 2][i % 2]);
 
       const int row0 = w.m * BLOCK_M + (PINGPONG ? 0 : wg * WG_ROWS), column0 = w.n * BLOCK_N;
       const int in_row = lane >> 2, in_column = (lane & 3) * 2;
