@@ -97,7 +97,6 @@ class TileFit:
     both: Annotated[float, SHARE, "Of the time to move, for clusters along k of several slices."]
     residual: Annotated[float, SHARE, "Of an epilogue that reads a residual or the former result."]
     once: Annotated[float, SECONDS, "Saved by blocks with one tile that have an SM each."]
-    two_blocks: Annotated[float, SHARE, "Of the time, what a second block on an SM costs beside that."]
     torn_clusters: Annotated[Pair, SHARE, "Of the time, for clusters of 4 and of 8 whose rows begin inside sectors."]
     wide_clusters: Annotated[float, SHARE, "Of the time, for other clusters of more than two."]
     clusters: Annotated[Counts, Unit.CLUSTERS, "On the chip at once, by blocks an SM (1, 2) and by size (2 to 8)."]

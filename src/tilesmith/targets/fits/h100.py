@@ -1,12 +1,9 @@
 """Constants of the card h100-80gb-hbm3.
 
-By `benchmarks/fit.py` from gpu_layers_h100.jsonl, gpu_clusters_h100.jsonl, gpu_networks_gemm_llm_h100.jsonl,
-gpu_deconv_h100.jsonl, gpu_row_kinds_h100.jsonl, gpu_odd_weights_h100.jsonl, gpu_volumetric_h100.jsonl: tile
-(two_blocks began as 0.03, and the factors of clusters keep their ratios); from gpu_deconv_h100.jsonl,
-gpu_odd_weights_h100.jsonl, gpu_grouped_fp32_h100.jsonl, gpu_grouped_halves_h100.jsonl,
-gpu_networks_gemm_llm_h100.jsonl: halo, halo_wrw, depthwise, depthwise_mma, narrow, mma; from
-gpu_odd_rows_h100.jsonl: thin; from gpu_phases_bulk_h100.jsonl: phases, wide_phases; from gpu_first_rows_h100.jsonl:
-first_rows, first_rows_wrw. The other parts are those of h200, scaled.
+By `benchmarks/fit.py` from gpu_deconv_h100.jsonl, gpu_odd_weights_h100.jsonl, gpu_grouped_fp32_h100.jsonl,
+gpu_grouped_halves_h100.jsonl, gpu_networks_gemm_llm_h100.jsonl: halo, halo_wrw, depthwise, depthwise_mma, narrow,
+mma; from gpu_odd_rows_h100.jsonl: thin; from gpu_phases_bulk_h100.jsonl: phases, wide_phases; from
+gpu_first_rows_h100.jsonl: first_rows, first_rows_wrw. The other parts are those of h200, scaled.
 """
 
 from __future__ import annotations
@@ -25,7 +22,6 @@ from tilesmith.targets.fits.fit import (
     NarrowFit,
     PhasesFit,
     ThinFit,
-    TileFit,
 )
 from tilesmith.targets.fits.h200 import H200
 from tilesmith.targets.fits.scaling import scaled
@@ -33,55 +29,6 @@ from tilesmith.targets.fits.scaling import scaled
 H100_80GB_HBM3 = replace(
     scaled(H200, 132, 1755000000.0, 3015000000000.0),
     card="h100-80gb-hbm3",
-    tile=TileFit(
-        clock=1700000000.0,
-        macs=2109.0,
-        shared=178.0,
-        l2=81.58,
-        l2_unshared=56,
-        step=120.8,
-        step_alone=26.12,
-        step_three=56.92,
-        weights_alone=0.87,
-        beyond=3.003,
-        start=28.6,
-        next_cluster=2000,
-        epilogue=2872.0,
-        stored=10.92,
-        scattered=6.9,
-        alone=2.6e-12,
-        packed=300,
-        kept_sums=6.5,
-        reduce=5746.0,
-        sent=9.9,
-        paired=3630.0,
-        paired_tile=150,
-        hidden=0.2903,
-        latency=1641.0,
-        refill=807.1,
-        filled=55,
-        half_used=0.2,
-        full_ring=1.03,
-        full_ring_few=0.9888,
-        few_as_columns=0.97,
-        reread=0.17,
-        overlap=0.1655,
-        second_kernel=1.7e-06,
-        look=3e-06,
-        partial_bytes=2461000000000.0,
-        exchanged=0.01183,
-        kept=0.01775,
-        torn_sector=420,
-        torn_line=100,
-        both=1.5,
-        residual=1.5,
-        once=2.955e-07,
-        two_blocks=0.1114,
-        # The factors of clusters are 0.92 times those of h200: what they are to one another was measured by itself.
-        torn_clusters=(0.929, 0.865),
-        wide_clusters=0.966,
-        clusters=((66, 39, 30, 22, 17, 15, 15), (132, 79, 62, 47, 39, 32, 30)),
-    ),
     halo=HaloFit(
         clock=1700000000.0,
         macs=2173.0,

@@ -81,7 +81,6 @@ H200 = Fit(
         both=1.5,
         residual=1.5,
         once=0.25e-6,  # an H100, like the next two: the median of 18 products in rows
-        two_blocks=0.0,
         torn_clusters=(1.01, 0.94),
         wide_clusters=1.05,
         # A cluster lies in one part of the chip.

@@ -61,8 +61,6 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
         seconds += fit.look
     if t.once and per_sm == 1:
         seconds -= fit.once
-    if per_sm > 1:
-        seconds *= 1 + fit.two_blocks
     if t.cast > 2:
         seconds *= fit.torn_clusters[t.cast == 8] if form.torn and form.nbytes == 2 else fit.wide_clusters
     exchanged = fit.exchanged * (form.transposed and not t.streams)
