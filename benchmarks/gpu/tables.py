@@ -33,6 +33,7 @@ FITTED_ON = ("gpu_defaults_h200.jsonl", "gpu_gemm_configs_h200.jsonl")
 # Lists made after the first figures: in no overall figure.
 LATER = (
     "few_channels",
+    "channels_first",
     "networks",
     "irregular_random",
     "gemm_tvm",

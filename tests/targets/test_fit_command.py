@@ -127,11 +127,11 @@ def test_estimates_of_all_kernels_are_seconds_on_one_scale():
 
 
 def test_fits_of_two_days_choose_alike():
-    """Of every other problem of a file that both days measured."""
+    """Of a quarter of the problems of a file that both days measured."""
     results = ROOT / "benchmarks" / "results"
     names = ("gpu_defaults_h200.jsonl", "gpu_defaults_h200_second_day.jsonl")
     first, second = (timings([results / name], TARGET) for name in names)
-    some = set(sorted({row.problem for row in first} & {row.problem for row in second})[::2])
+    some = set(sorted({row.problem for row in first} & {row.problem for row in second})[::4])
     assert len(some) > 10
     assert command.compared(H200, *([row for row in day if row.problem in some] for day in (first, second))) == 0
 
