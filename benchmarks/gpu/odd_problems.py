@@ -258,6 +258,7 @@ def unaligned_problems():
             yield _conv((2, 5, 7, 6, 12), (10, 3, 2, 3, 12), mode, "NDHWC", padding=1, stride=(2, 1, 2), dtype=dtype)
             yield _conv((2, 37, 20), (33, 5, 20), mode, "NWC", padding=2, dilation=3, dtype=dtype)
             yield _conv((2, 24, 14, 14), (40, 24, 3, 3), mode, "NCHW", padding=1, stride=2, dtype=dtype)
+            yield _conv((3, 72, 8, 9), (40, 72, 1, 1), mode, "NCHW", dtype=dtype)
             yield _conv((2, 14, 14, 24), (40, 24, 3, 3), mode, "", input_layout="NHWC", output_layout="NHWC",
                         kernel_layout="NCHW", padding=1, dtype=dtype)  # fmt: skip
             yield _conv((2, 8, 8, 35), (40, 1, 1, 35), mode, input_strides=(8 * 8 * 40, 8 * 40, 40, 1), dtype=dtype)

@@ -105,8 +105,7 @@ class Sm90Form:
     """``reduced`` is the length of the sum in one tap; ``a_columns`` says that rows of A (columns of B) are contiguous.
 
     ``mapped`` is the result as a tensor map can store it, None when none can. ``halo``: backward data reads beyond the
-    edge of dy, where no products exist. ``bias_of_rows``: a row has an element of the bias, not a column. ``images``:
-    the parts of each sum, of ``reduced / images`` each, which are the operands' third axis.
+    edge of dy, where no products exist. ``images``: the equal parts of each sum, the operands' third axis.
     """
 
     kind: str  # "gemm", "conv" or "wrw"
@@ -129,7 +128,7 @@ class Sm90Form:
     channels: int = 0
     halo: bool = False
     transposed: bool = False
-    bias_of_rows: bool = False
+    bias_of_rows: bool = False  # a row has an element of the bias, not a column
     images: int = 1
     alpha: float = 1.0
     beta: float = 0.0

@@ -25,8 +25,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     per_sm, split = v["blocks_per_sm"], v["cluster_k"]
     steps = t.mean_steps / t.parts * (1 - t.left_out)
     blocks = t.tiles * split * t.cast
-    # Blocks that stay with their columns: as many for each as all can have.
-    slots = t.grid if v["resident"] else t.at_once * t.cast
+    slots = t.grid if v["resident"] else t.at_once * t.cast  # of each column as many blocks as all can have
     if split > 1:
         slots = max(1, fit.clusters[per_sm - 1][split - 2]) * split
     waves = ceil(blocks / slots)

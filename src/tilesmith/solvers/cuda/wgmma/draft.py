@@ -41,7 +41,6 @@ _OF_GEMM = frozenset(
     "out_col image_steps by_image_steps row_factors column_factors factor_blocks row_step column_step row_along "
     "column_along".split()
 )
-
 # Of them, those that say where a block's tiles are: the grid does, where a block has one.
 _OF_WALKS = frozenset(
     "partial total layers tiles_m tiles_n slices group all_m block_m block_n a_layer b_layer by_tiles by_layers "
@@ -143,8 +142,7 @@ def _placing(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Header:
     value = "int" if form.out_dtype == "int32" else "float"
     types = {
         "Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype], "Sum": "int" if whole else "float",
-        "Quad": "int4" if whole else "float4", "Value": value,
-        "Bias": "float" if form.scale else TYPES[form.out_dtype],
+        "Quad": "int4" if whole else "float4", "Value": value, "Bias": "float" if form.scale else TYPES[form.out_dtype],
         "BiasPair": TYPES["fp16" if form.out_dtype == "fp16" else "bf16"],
     }  # fmt: skip
     functions = activate(form.epilogue, "TS_DEVICE", form.out_dtype, value) + rescaling(form.epilogue)
@@ -156,7 +154,7 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
     form, placed, v = t.form, t.form.placed, t.value
     out, sums = f"{TYPES[form.out_dtype]} *", "int *" if form.dtype == "int8" else "float *"
     window = next((x for x in (form.a, form.b) if isinstance(x, Window)), _NO_WINDOW)
-    group, slices = v["group_m"], v["split_k"]
+    group, slices, of_image = v["group_m"], v["split_k"], t.layer_steps[0] // form.images
     axes = along(
         "whd", corner=three(window.corner, 0), base=three(window.base, 1), step=three(window.step, 1),
         in_size=three(window.dims[1:-1], 1), out_size=placed.sizes, phases=placed.phases,
@@ -191,20 +189,14 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
             "ts_i64", out_layer=placed.layer, out_row=placed.row, out_col=placed.column, out_tap=placed.tap,
             **along("ndhw", out=placed.pixels or (0, 0, 0, 0)), **edge_strides(form),
         ),
-        *of_groups, *_of_images(t),
+        *of_groups,
+        *(a if form.images > 1 else replace(a, parameter=None)
+          for a in (*integers("int", image_steps=of_image), *divisors(image_steps=of_image))),
     )  # fmt: skip
     if form.kind == "gemm":
         wanted = _OF_GEMM - _OF_WALKS if t.once else _OF_GEMM
         return tuple(a if a.name in wanted else replace(a, parameter=None) for a in found)
     return found
-
-
-def _of_images(t: Sm90Tile) -> tuple[Argument, ...]:
-    """The steps of an image; none is passed where sums have no such parts."""
-    if t.form.images == 1:
-        return Argument("image_steps", "int", None), Argument("by_image_steps", "ts_u64", None)
-    steps = t.layer_steps[0] // t.form.images
-    return (*integers("int", image_steps=steps), *divisors(image_steps=steps))
 
 
 def _factors(form: Sm90Form) -> tuple[Argument, ...]:

@@ -296,8 +296,7 @@ class Sm90Tile(WarpgroupTile):
         form = self.form
         if not self.streams:
             return False, False
-        layers = max(form.layers, form.images)
-        own_a, own_b = (isinstance(x, Tiled) and x.dims[2] == layers for x in (form.a, form.b))
+        own_a, own_b = (isinstance(x, Tiled) and x.dims[2] == max(form.layers, form.images) for x in (form.a, form.b))
         a, b = form.rows, form.cols  # elements, over the length of the sums
         return own_a and 2 * a >= b and self.cast_n == 1, own_b and 2 * b >= a and self.cast_m == 1
 
