@@ -70,7 +70,7 @@ def test_phases_of_what_l2_does_not_keep_are_computed_side_by_side():
 
 
 def test_blocks_that_stay_with_their_columns_leave_few_sms_idle():
-    """Each column has as many blocks as all can have: 12.5 us; 14.8 with 93 columns, so with 186 of 264 blocks."""
+    """Each column has as many blocks as all can have: with 93 columns of 264 blocks 186 run."""
     problem = signature("-n 64 -c 112 -H 14 -W 14 -k 672")
     form, solver = rewrites(problem)[-1].signature.geometry, GemmSm90Solver()
     tile = solver.tile(form, solver.default_config(form, TARGET), TARGET)

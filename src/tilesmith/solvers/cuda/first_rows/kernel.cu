@@ -7,6 +7,7 @@ constexpr int WINDOW_AT = VARIANTS * FILTER + BIASES, STAGED_AT = (WINDOW_AT + W
 constexpr int ROW = BLOCK_N * (int)sizeof(Out) + 16, PIXELS = PARTS * 16; // of a warp at a time
 constexpr int TASKS_W = TILE_W / PIXELS, TASKS = TILE_H * TASKS_W;
 static_assert(STAGED_AT + WARPS * PIXELS * ROW == SHARED_BYTES, "filters, biases, rows of x, results");
+static_assert(!MULTIPLIES_BIAS || BLOCK_N <= THREADS, "a thread brings the bias of one column");
 static_assert(PARTS % VARIANTS == 0 && TILE_W % PIXELS == 0 && WARPS % 4 == 0, "whole products");
 
 // The filter as it was packed.

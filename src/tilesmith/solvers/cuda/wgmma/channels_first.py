@@ -66,7 +66,7 @@ def channels_first_form(g: ConvGeometry) -> Sm90Form | Rejected:
 def _image(g: ConvGeometry, source: TensorView, result: TensorView) -> Sm90Form | Rejected:
     """The result's channels x pixels of each image; the filter is k x c."""
     forward, pixels = g.direction == "fwd", prod(g.output)
-    image, filter_ = _planes(source, 0, pixels), _filter(g.w, 1)
+    image, filter_ = _planes(source, 0), _filter(g.w)
     if image is None or filter_ is None:
         return _uneven(source if image is None else g.w)
     bias, residual, out = result_slots(g.epilogue)
@@ -86,7 +86,7 @@ def _image(g: ConvGeometry, source: TensorView, result: TensorView) -> Sm90Form 
 def _weights(g: ConvGeometry) -> Sm90Form | Rejected:
     """The filter's k x c: a sum over the pixels of all images, which are contiguous in both operands."""
     pixels = prod(g.output)
-    dy, x = _planes(g.y, 0, pixels), _planes(g.x, 1, pixels)
+    dy, x = _planes(g.y, 0), _planes(g.x, 1)
     if dy is None or x is None:
         return _uneven(g.y if dy is None else g.x)
     out, mapped, row = slot(2), None, g.w.strides[0] if g.k > 1 else g.c
@@ -107,16 +107,18 @@ def _has_planes(view: TensorView) -> bool:
     return view.vector == 1 and len(merged) <= 1 and all(axis.first == 1 for axis in merged)
 
 
-def _planes(view: TensorView, index: int, pixels: int) -> Tiled | None:
+def _planes(view: TensorView, index: int) -> Tiled | None:
     """Pixels x channels x images, if each channel is whole pieces of 16 bytes from the next one."""
     steps = steps_along((view.shape[1], view.shape[0]), (view.strides[1], view.strides[0]))
-    return Tiled(slot(index), (pixels, view.shape[1], view.shape[0]), steps) if aligned(*steps) else None
+    dims = (prod(view.shape[2:]), view.shape[1], view.shape[0])
+    return Tiled(slot(index), dims, steps) if aligned(*steps) else None
 
 
-def _filter(w: TensorView, index: int) -> Tiled | None:
+def _filter(w: TensorView) -> Tiled | None:
+    """Channels x rows of the filter, if each row is whole pieces of 16 bytes from the next one."""
     (row,) = steps_along((w.shape[0],), (w.strides[0],))
     whole = w.channels_last and aligned(row)
-    return Tiled(slot(index), (w.shape[1], w.shape[0], 1), (row, 8)) if whole else None
+    return Tiled(slot(1), (w.shape[1], w.shape[0], 1), (row, 8)) if whole else None
 
 
 def _uneven(view: TensorView) -> Rejected:

@@ -154,7 +154,7 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
     form, placed, v = t.form, t.form.placed, t.value
     out, sums = f"{TYPES[form.out_dtype]} *", "int *" if form.dtype == "int8" else "float *"
     window = next((x for x in (form.a, form.b) if isinstance(x, Window)), _NO_WINDOW)
-    group, slices, of_image = v["group_m"], v["split_k"], t.layer_steps[0] // form.images
+    group, slices, image_steps = v["group_m"], v["split_k"], t.layer_steps[0] // form.images
     axes = along(
         "whd", corner=three(window.corner, 0), base=three(window.base, 1), step=three(window.step, 1),
         in_size=three(window.dims[1:-1], 1), out_size=placed.sizes, phases=placed.phases,
@@ -191,7 +191,7 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
         ),
         *of_groups,
         *(a if form.images > 1 else replace(a, parameter=None)
-          for a in (*integers("int", image_steps=of_image), *divisors(image_steps=of_image))),
+          for a in (*integers("int", image_steps=image_steps), *divisors(image_steps=image_steps))),
     )  # fmt: skip
     if form.kind == "gemm":
         wanted = _OF_GEMM - _OF_WALKS if t.once else _OF_GEMM

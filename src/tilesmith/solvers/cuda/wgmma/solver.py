@@ -18,7 +18,7 @@ from tilesmith.targets.target import CudaTarget
 
 
 class WgmmaSolver(Sm90Solver[Sm90Tile]):
-    """What the kernel's solvers share: each has its forms of a problem."""
+    """A solver of the wgmma kernel. Subclasses say in which forms the kernel computes a problem."""
 
     axes = AXES
 
