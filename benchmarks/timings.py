@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tilesmith.problems.epilogue import IDENTITY
 from tilesmith.problems.keys import parse_key
 from tilesmith.solvers.cuda.depthwise.cost import depthwise_seconds
 from tilesmith.solvers.cuda.depthwise_mma.cost import depthwise_mma_seconds
@@ -112,7 +113,7 @@ def _timing(key: str, candidate, config: str, seconds: float, target) -> Timing 
 
 
 def _rows(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
-    """``(problem, solver, config, us)`` of a database, a file of lines, or what ``make gpu-bench`` writes."""
+    """``(problem, solver, config, us)`` of a database, a file of lines, or what a benchmark writes."""
     if path.suffix == ".db":
         yield from _of_database(path, target)
     elif path.suffix == ".jsonl":
@@ -122,7 +123,7 @@ def _rows(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
                 yield from ((row["key"], row["solver"], config, us) for config, us in timed)
             elif "config" in row and "time_us" in row:
                 yield row["key"], row["solver"], row["config"], row["time_us"]
-            elif "rows" in row:  # of gpu/probes/variants.py
+            elif isinstance(row.get("rows"), dict):  # of gpu/probes/variants.py
                 for name, us in row["rows"].items():
                     _, variant, words = name.partition("|")
                     if variant:
@@ -130,6 +131,12 @@ def _rows(path: Path, target: str) -> Iterator[tuple[str, str, str, float]]:
                         yield row["key"], "wgmma_gemm", " ".join(f"{k}={v}" for k, v in values.items()), us
     else:
         held = json.loads(path.read_text())
+        held = held if isinstance(held, dict) else {}
+        for row in held.get("rows", ()):  # of gpu/probes/over_plain.py
+            if isinstance(row, dict) and isinstance(row.get("fused"), dict) and "allowed_us" not in row["fused"]:
+                plain = replace(parse_key(row["key"]), epilogue=IDENTITY).key()
+                for key, timed in ((row["key"], row["fused"]), (plain, row["plain"])):
+                    yield from ((key, *name.split(" ", 1), us) for name, us in timed.items())
         for row in (row for rows in held.get("lists", {}).values() for row in rows):
             if "config" in row.get("bench", {}):
                 key = _key(row["command"], row["direction"])

@@ -73,9 +73,10 @@ def test_blocks_that_stay_with_their_columns_leave_few_sms_idle():
     """Each column has as many blocks as all can have: with 93 columns of 264 blocks 186 run."""
     problem = signature("-n 64 -c 112 -H 14 -W 14 -k 672")
     form, solver = rewrites(problem)[-1].signature.geometry, GemmSm90Solver()
-    tile = solver.tile(form, solver.default_config(form, TARGET), TARGET)
-    few = solver.tile(form, tile.config.replace(block_n=136), TARGET)
-    assert tile.value["resident"]
+    config = solver.default_config(form, TARGET).replace(
+        warpgroups=1, products_m=1, block_n=144, pingpong=0, swap_mn=1, blocks_per_sm=2, resident=1
+    )
+    tile, few = (solver.tile(form, config.replace(block_n=block_n), TARGET) for block_n in (144, 136))
     assert (tile.grid, few.grid) == (264, 186)
     assert solver.seconds(few, TARGET) > solver.seconds(tile, TARGET)
 

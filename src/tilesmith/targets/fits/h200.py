@@ -37,7 +37,8 @@ H200 = Fit(
     clock_hz=1.755e9,
     bytes_per_s=4.3e12,
     # From 850 timings. ``refill`` to ``few_as_columns`` are from 183 timings of eight matrix products that memory
-    # bounds, ``weights_alone`` from six of 27 to 38 us, ``reread`` from nine of fp8 and int8.
+    # bounds, ``weights_alone`` from six of 27 to 38 us, ``reread`` from nine of fp8 and int8, ``hidden_beside`` and
+    # ``turned`` from 848 of 68 layers (gpu_residuals_eight_h200.json, gpu_over_plain_sixteen_h100.json).
     tile=TileFit(
         clock=1.7e9,
         macs=2048,
@@ -55,6 +56,7 @@ H200 = Fit(
         stored=12.9,
         scattered=6.9,
         alone=2.6e-12,  # an H100: 57 us for 86528 x 255 results of which memory takes 32
+        turned=200,
         packed=300,  # a guess: 640 while a row's words were read one after the other (gpu_odd_rows_h200.jsonl)
         kept_sums=6.5,
         reduce=3400,
@@ -62,6 +64,7 @@ H200 = Fit(
         paired=3000,
         paired_tile=150,
         hidden=0.23,
+        hidden_beside=0.6,
         latency=2820,
         refill=1700,
         filled=55,

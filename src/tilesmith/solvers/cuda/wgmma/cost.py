@@ -63,7 +63,8 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if t.cast > 2:
         seconds *= fit.torn_clusters[t.cast == 8] if form.torn and form.nbytes == 2 else fit.wide_clusters
     exchanged = fit.exchanged * (form.transposed and not t.streams)
-    return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"])
+    kept = fit.kept * (1 - t.grid / t.tiles) if v["resident"] else 0.0  # a block's first tile waits for the columns
+    return seconds * (1 + exchanged) * (1 - kept)
 
 
 def least_seconds(t: Sm90Tile, fit: TileFit) -> float:
@@ -94,7 +95,7 @@ def least_seconds(t: Sm90Tile, fit: TileFit) -> float:
 
 def _cycles(t: Sm90Tile, fit: TileFit, waves: int, busy: int, steps: float, per_step: float, epilogue: float) -> float:
     """Cycles of ``waves`` of tiles without what is left of the last one's epilogue."""
-    hidden = fit.hidden if (t.pingpong or busy > 1) and waves > 1 else 1.0
+    hidden = fit.hidden if t.pingpong else fit.hidden_beside if busy > 1 else 1.0
     return waves * steps * per_step + (waves - 1) * epilogue * hidden
 
 
@@ -104,6 +105,8 @@ def _epilogue(t: Sm90Tile, fit: TileFit) -> float:
     epilogue = fit.epilogue + results / (fit.scattered if t.store == "DIRECT" else fit.stored)
     if t.store in ("RUN", "LINES"):
         epilogue += fit.packed * t.value["products_m"] * ceil(t.block_n / 64)
+    if t.form.transposed and t.store == "MAPPED":  # a warpgroup's warps wait for one another
+        epilogue += fit.turned * t.chunks
     if t.store == "PARTIAL":
         epilogue = results / fit.kept_sums
     if split > 1:

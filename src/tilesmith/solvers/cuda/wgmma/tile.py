@@ -221,12 +221,16 @@ class Sm90Tile(WarpgroupTile):
             return 1
         if not self.staged:
             return self.value["store_buffers"]
-        chunks = self.value["products_m"] * -(-self.block_n // self.chunk)
         if self.form.out_nbytes < 4:
-            return chunks
+            return self.chunks
         # NOTE: four for each of 12 warps leave the ring fewer stages: TF32 3x3 with 256 channels took 53.3 us, and 49.9
         # where each result read its residual. Two have not been timed.
-        return min(chunks, 4 if self.warpgroups < 3 else 2)
+        return min(self.chunks, 4 if self.warpgroups < 3 else 2)
+
+    @property
+    def chunks(self) -> int:
+        """Parts of a thread's results that pass through shared memory one after the other."""
+        return self.value["products_m"] * -(-self.block_n // self.chunk)
 
     @cached_property
     def turns(self) -> int:
