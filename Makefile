@@ -117,7 +117,7 @@ packages: $(VENV)/.dev  ## the default kernel packages of CPUs and an H200, in d
 	$(RUN) benchmarks/default_packages.py $(ARGS)
 
 # Without its dependencies: torchvision's own PyTorch would replace the one that is there.
-$(VENV)/.models: $(VENV)/.torch
+$(VENV)/.models: $(VENV)/.setup $(VENV)/.torch
 	$(PIP) install --no-deps torchvision==0.28.0 pillow
 	@touch $@
 

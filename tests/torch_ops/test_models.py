@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_nets import ResNet, SqueezeExcite, UNet, filled, image
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tilesmith
@@ -147,7 +147,14 @@ def _data(model):
     model.eval()
 
 
-CHANGES = [_data, _parameter, _statistics, _loaded, _new_parameter, _new_layer, _another_eps, _a_step_of_training]
+def _statistics_of_each_batch(model):
+    model.layers[0].bn1.running_mean = model.layers[0].bn1.running_var = None
+
+
+CHANGES = [
+    _data, _parameter, _statistics, _loaded, _new_parameter, _new_layer, _another_eps, _a_step_of_training,
+    _statistics_of_each_batch,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
@@ -161,6 +168,23 @@ def test_a_change_is_folded_anew(resnet, change):
         after = fast(x)
     assert error(after, exact(tilesmith.restore(copy.deepcopy(fast)), x)) < 1e-5
     assert error(after, before.double()) > 1e-3
+
+
+def test_statistics_that_another_process_sends(resnet, tmp_path):
+    """DistributedDataParallel writes buffers before a call in evaluation, and their versions stay."""
+    model, x = resnet
+    fast = tilesmith.optimize(model)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        parallel = nn.parallel.DistributedDataParallel(fast).eval()
+        with torch.no_grad():
+            parallel(x)
+            fast.layers[0].bn1.running_var.data.mul_(3)
+            found = parallel(x), fast(x)
+    finally:
+        torch.distributed.destroy_process_group()
+    want = exact(tilesmith.restore(copy.deepcopy(fast)), x)
+    assert max(error(each, want) for each in found) < 1e-5
 
 
 class Copies(TorchDispatchMode):
@@ -222,6 +246,26 @@ def test_hooks_run_and_are_not_fused_over(resnet):
         handle.remove()
     assert before == 1  # the layer before the hook
     assert epilogues(fast, x).count("") == 1
+
+
+class Store:
+    """A program's own object with a hook."""
+
+    def __init__(self):
+        self.seen = []
+
+    def keep(self, module, args, result):
+        self.seen.append(result)
+
+
+def test_hooks_of_objects_stay_those_of_the_objects(resnet):
+    model, x = resnet
+    store = Store()
+    model.layers[0].register_forward_hook(store.keep)
+    fast = tilesmith.optimize(model)
+    with torch.no_grad():
+        fast(x)
+    assert len(store.seen) == 1
 
 
 def test_gradients_in_evaluation(resnet):
@@ -325,3 +369,13 @@ def test_what_stays_pytorchs_and_why():
     words = ("subclass", "parametrized", "weight_norm", "Lazy", "complex64")
     assert all(word in layer.why for word, layer in zip(words, report.layers, strict=True)), str(report)
     assert len(str(report).splitlines()) == 6
+
+
+def test_reasons_of_layers_that_changed_later():
+    fast = tilesmith.optimize(nn.Sequential(nn.Conv2d(3, 4, 3), nn.LazyConv2d(5, 3)).eval())
+    prune.l1_unstructured(fast[0], "weight", amount=0.5)
+    with torch.no_grad():
+        x = torch.randn(1, 3, 8, 8)
+        torch.testing.assert_close(fast(x), tilesmith.restore(copy.deepcopy(fast))(x), rtol=1e-5, atol=1e-5)
+    pruned, lazy = tilesmith.report_of(fast).layers
+    assert "computed at each call" in pruned.why and "initialized after" in lazy.why

@@ -249,3 +249,60 @@ def test_gradients_are_compiled_while_the_layers_behind_run(as_on_a_gpu, monkeyp
     assert set(gradients._memo) == before  # the backward pass has found all of it
     layer(given)
     assert len(begun) == 1
+
+
+def checked(optimized, model, *calls):
+    """The results of ``calls`` in turn; ``optimized`` and ``model`` share their parameters."""
+    with torch.no_grad():
+        for each in calls:
+            torch.testing.assert_close(optimized(each), model(each), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["fast", "strict"])
+def test_a_linear_layer_that_stays_pytorchs_keeps_what_follows_it(mode, monkeypatch):
+    monkeypatch.setenv("TILESMITH_FIND_MODE", mode)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8), nn.Sigmoid()).eval()
+    checked(tilesmith.optimize(model), model, *torch.randn(3, 4, 16))
+
+
+def test_what_fails_once_is_not_tried_at_each_call(monkeypatch, long_ways):
+    """Strict mode without an answer takes 20 times as long as a small layer."""
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "strict")
+    model = nn.Sequential(conv(), nn.ReLU(), nn.Conv2d(6, 5, 3, groups=1)).eval()
+    optimized = tilesmith.optimize(model)
+    checked(optimized, model, x)
+    tried = len(long_ways)
+    checked(optimized, model, x, x + 1)
+    assert len(long_ways) == tried
+    checked(optimized, model, x[:1])  # another problem
+    assert len(long_ways) > tried
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "fast")
+    kept_calls.forget()
+    tried = len(long_ways)
+    checked(optimized, model, x)
+    assert len(long_ways) > tried
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.weight_norm, nn.utils.spectral_norm])
+def test_a_filter_that_is_computed_from_now_on(norm, training):
+    layer = tilesmith.optimize(nn.Sequential(conv()).train(training))
+    with torch.set_grad_enabled(training):
+        layer(x)
+        norm(layer[0])
+        for _ in range(3):
+            found = layer(x)
+            want = nn.functional.conv2d(x, layer[0].weight.detach(), layer[0].bias.detach(), padding=1)
+            torch.testing.assert_close(found.detach(), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [(nn.Conv2d, "stride", 2), (nn.Conv2d, "padding", 0), (nn.Conv2d, "dilation", 2), (nn.ConvTranspose2d, "stride", 2)],
+)
+def test_one_number_for_all_axes(kind, name, value):
+    """PyTorch's functions take it, so a program may set it."""
+    layer = kind(4, 6, 3, padding=1)
+    setattr(layer, name, value)
+    checked(tilesmith.optimize(layer), layer, x, x)

@@ -66,13 +66,16 @@ def convolved(
             return None
         x = x.unsqueeze(0)
     dims = w.dim() - 2
-    padding, output_padding = layer.padding, layer.output_padding
+    stride, padding, dilation, output_padding = (
+        (each,) * dims if isinstance(each, int) else each  # a program may set what PyTorch's functions take
+        for each in (layer.stride, layer.padding, layer.dilation, layer.output_padding)
+    )
     as_given = batched  # whether the operator takes the layer's own tensors
     if transposed:
         given = None if output_size is None else list(output_size)
         if given is not None:
             output_padding = tuple(
-                layer._output_padding(x, given, layer.stride, layer.padding, layer.kernel_size, dims, layer.dilation)
+                layer._output_padding(x, given, stride, padding, layer.kernel_size, dims, dilation)
             )
     elif layer.padding_mode != "zeros":
         x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
@@ -84,10 +87,10 @@ def convolved(
         if padding[::2] == padding[1::2]:
             padding = padding[::2]
     if torch._C._get_tracing_state() is None:  # torch.jit.trace has tensors for sizes, which must not be compared
-        sizes = _result_shape(layer, x, w, padding, output_padding)
+        sizes = _result_shape(layer, x, w, stride, padding, dilation, output_padding)
         if sizes is None or (residual is not None and tuple(residual.shape) != sizes):
             return None
-    shape = (layer.stride, padding, layer.dilation, transposed, output_padding, layer.groups)
+    shape = (stride, padding, dilation, transposed, output_padding, layer.groups)
     if is_compiling():
         x, residual = _lying_as(w, x), None if residual is None else _lying_as(w, residual)
     call = _Convolution(shape, epilogue, not layer.training, len(padding) == dims)
@@ -151,7 +154,8 @@ def multiplied(
     if not _is_taken(layer, x, w, b, residual) or x.dim() < 2 or x.shape[-1] != w.shape[1]:
         return None
     if x.device.type != "cuda" and not may_measure(layer, x) and not _is_compiled(layer, x, w, b, residual):
-        if quick is not None and residual is None and type(w) in PLAIN_TYPES and not torch_watches():
+        alone = residual is None and epilogue == IDENTITY  # a chain finishes the layer's result by itself
+        if quick is not None and alone and type(w) in PLAIN_TYPES and not torch_watches():
             quick.learn(None if torch.is_grad_enabled() else _left, w, b, None, options, recorded=_left)
         return None
     shape = (*x.shape[:-1], w.shape[0])
@@ -238,6 +242,11 @@ def _computed(
         return _ours_or_pytorchs(call, layer, tensors, given, quick, options)
     except TilesmithError as error:
         tell(error)
+        if quick is not None and call.has_rival and not isinstance(error, ArgumentError) and not torch_settings():
+            # To ask again, and to fail again, takes much longer than a small layer: PyTorch's stays until ``forget``.
+            x, w, b, z = given
+            run = call.of_layer(call.pytorchs)
+            quick.learn(run, w, b, z, options, recorded=run, like=x)
         return None
 
 
@@ -336,7 +345,7 @@ def _is_taken(layer: Any, x: torch.Tensor, w: torch.Tensor, b: Optional, residua
 
 
 def _result_shape(
-    layer: Any, x: torch.Tensor, w: torch.Tensor, padding: Any, output_padding: Any
+    layer: Any, x: torch.Tensor, w: torch.Tensor, stride: Any, padding: Any, dilation: Any, output_padding: Any
 ) -> tuple[int, ...] | None:
     """The shape of a convolution's result; None where PyTorch would raise, or where nothing is to be computed."""
     if x.shape[1] != layer.in_channels:
@@ -344,7 +353,7 @@ def _result_shape(
     both = len(padding) == w.dim() - 2
     sizes = []
     for axis, (step, apart, size, taps) in enumerate(
-        zip(layer.stride, layer.dilation, x.shape[2:], w.shape[2:], strict=True)
+        zip(stride, dilation, x.shape[2:], w.shape[2:], strict=True)
     ):
         around = 2 * padding[axis] if both else padding[2 * axis] + padding[2 * axis + 1]
         reach = apart * (taps - 1) + 1

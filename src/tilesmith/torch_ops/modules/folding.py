@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 # Batch norms by the number of spatial axes of the layer before them. In evaluation all of them compute the same.
 _NORMS: dict[int, tuple[type[nn.Module], ...]] = {
@@ -48,7 +49,13 @@ class Folded:
         sources: tuple[Any, ...] = (kept["weight"], kept["bias"])
         if self._norm is not None:
             affine, moments = self._norm._parameters, self._norm._buffers
-            sources += (affine["weight"], affine["bias"], moments["running_mean"], moments["running_var"])
+            mean, var = moments["running_mean"], moments["running_var"]
+            if mean is None or var is None:  # the norm has those of each batch now
+                return False
+            if DistributedDataParallel._active_ddp_module is not None:  # it writes buffers and counts no version
+                self._stamps = []
+                return False
+            sources += (affine["weight"], affine["bias"], mean, var)
         try:
             stamps = [None if each is None else (each._version, each.data_ptr()) for each in sources]
         except RuntimeError:  # a tensor of inference_mode, which counts no versions, or one without memory

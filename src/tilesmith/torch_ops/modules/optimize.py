@@ -25,7 +25,7 @@ from tilesmith.torch_ops.modules.layers import ORIGINALS, REPLACED, replacement_
 from tilesmith.torch_ops.modules.quick import QUICK, Quick
 from tilesmith.torch_ops.modules.race import results_of
 from tilesmith.torch_ops.modules.report import LayerReport, Report
-from tilesmith.torch_ops.modules.tracing import has_hooks
+from tilesmith.torch_ops.modules.tracing import has_hooks, hooks_of
 
 Chosen = Sequence[str | type[nn.Module]]
 _ASKED = "_tilesmith_asked"  # the attribute of an optimized model that holds its ``Asked``
@@ -159,7 +159,10 @@ def report_of(model: nn.Module) -> Report:
         if type(module) in ORIGINALS:
             layers.append(_replaced_layer(name, module, folded.get(name)))
         elif isinstance(module, tuple(REPLACED)):
-            why = _why_not(module) or "left alone by only= or skip="
+            why = _why_not(module)
+            if not why:
+                lazy = asked.wants(name, module) and "it was made or initialized after tilesmith.optimize"
+                why = lazy or "left alone by only= or skip="
             layers.append(LayerReport(name, type(module).__name__, "PyTorch", why))
     said = tuple((name, _graph_in_words(model.get_submodule(name), kept)) for name, kept in graphs.items())
     return Report(tuple(layers), said)
@@ -216,6 +219,8 @@ def _why_not(module: nn.Module) -> str:
 def _replaced_layer(name: str, module: nn.Module, folded: tuple[str, ...] | None) -> LayerReport:
     kind = type(module).__name__
     weight = module._parameters.get("weight")
+    if weight is None:
+        return LayerReport(name, kind, "tilesmith", "its weight is computed at each call, and nothing is folded into it")
     if type(weight) is not nn.Parameter:
         why = f"its weight is a {type(weight).__name__}; where FSDP gathers plain tensors, Tilesmith runs it unfused"
         return LayerReport(name, kind, "PyTorch", why)
@@ -237,11 +242,15 @@ def _replaced_layer(name: str, module: nn.Module, folded: tuple[str, ...] | None
 
 
 def _copied(model: nn.Module) -> nn.Module:
-    """A copy of the modules that shares parameters and buffers, and the tensors that PyTorch computes of them."""
+    """A copy of the modules that shares parameters and buffers, the tensors that PyTorch computes of them, and hooks."""
     shared: dict[int, Any] = {}
-    for module in model.modules():
+    modules = set(model.modules())
+    for module in modules:
         held = (*module._parameters.values(), *module._buffers.values(), *module.__dict__.values())
         shared |= {id(each): each for each in held if isinstance(each, torch.Tensor)}
+        # A copied hook would call a copy of the program's object; hooks of the model's own modules are the copy's.
+        hooks = (each for of_kind in hooks_of(module) for each in of_kind.values())
+        shared |= {id(each): each for each in hooks if getattr(each, "__self__", None) not in modules}
     try:
         return copy.deepcopy(model, shared)
     except Exception as error:  # the attributes of a model may be anything

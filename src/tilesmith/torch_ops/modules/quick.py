@@ -86,6 +86,7 @@ class Quick:
         held = self.held
         if (
             held is None
+            or w is None  # as is what the reference gives of a filter that is gone
             or held.filter() is not w
             or held.options != options
             or held.epoch != kept_calls.emptied
