@@ -298,10 +298,15 @@ def test_a_filter_that_is_computed_from_now_on(norm, training):
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "value"),
-    [(nn.Conv2d, "stride", 2), (nn.Conv2d, "padding", 0), (nn.Conv2d, "dilation", 2), (nn.ConvTranspose2d, "stride", 2)],
+    ("name", "value", "kind"),
+    [
+        ("stride", 2, nn.Conv2d),
+        ("padding", 0, nn.Conv2d),
+        ("dilation", 2, nn.Conv2d),
+        ("stride", 2, nn.ConvTranspose2d),
+    ],
 )
-def test_one_number_for_all_axes(kind, name, value):
+def test_one_number_for_all_axes(name, value, kind):
     """PyTorch's functions take it, so a program may set it."""
     layer = kind(4, 6, 3, padding=1)
     setattr(layer, name, value)

@@ -74,9 +74,7 @@ def convolved(
     if transposed:
         given = None if output_size is None else list(output_size)
         if given is not None:
-            output_padding = tuple(
-                layer._output_padding(x, given, stride, padding, layer.kernel_size, dims, dilation)
-            )
+            output_padding = tuple(layer._output_padding(x, given, stride, padding, layer.kernel_size, dims, dilation))
     elif layer.padding_mode != "zeros":
         x = functional.pad(x, layer._reversed_padding_repeated_twice, mode=layer.padding_mode)
         padding, as_given = (0,) * dims, False
@@ -352,9 +350,7 @@ def _result_shape(
         return None
     both = len(padding) == w.dim() - 2
     sizes = []
-    for axis, (step, apart, size, taps) in enumerate(
-        zip(stride, dilation, x.shape[2:], w.shape[2:], strict=True)
-    ):
+    for axis, (step, apart, size, taps) in enumerate(zip(stride, dilation, x.shape[2:], w.shape[2:], strict=True)):
         around = 2 * padding[axis] if both else padding[2 * axis] + padding[2 * axis + 1]
         reach = apart * (taps - 1) + 1
         if layer.transposed:

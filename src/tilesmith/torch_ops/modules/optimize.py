@@ -220,7 +220,7 @@ def _replaced_layer(name: str, module: nn.Module, folded: tuple[str, ...] | None
     kind = type(module).__name__
     weight = module._parameters.get("weight")
     if weight is None:
-        return LayerReport(name, kind, "tilesmith", "its weight is computed at each call, and nothing is folded into it")
+        return LayerReport(name, kind, "tilesmith", "its weight is computed at each call; nothing is folded")
     if type(weight) is not nn.Parameter:
         why = f"its weight is a {type(weight).__name__}; where FSDP gathers plain tensors, Tilesmith runs it unfused"
         return LayerReport(name, kind, "PyTorch", why)
@@ -242,7 +242,7 @@ def _replaced_layer(name: str, module: nn.Module, folded: tuple[str, ...] | None
 
 
 def _copied(model: nn.Module) -> nn.Module:
-    """A copy of the modules that shares parameters and buffers, the tensors that PyTorch computes of them, and hooks."""
+    """A copy of the modules that shares parameters, buffers, the tensors that PyTorch computes of them, and hooks."""
     shared: dict[int, Any] = {}
     modules = set(model.modules())
     for module in modules:
