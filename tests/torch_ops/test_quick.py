@@ -311,3 +311,12 @@ def test_one_number_for_all_axes(name, value, kind):
     layer = kind(4, 6, 3, padding=1)
     setattr(layer, name, value)
     checked(tilesmith.optimize(layer), layer, x, x)
+
+
+def test_fp64_in_training_is_pytorchs_on_a_cpu(monkeypatch):
+    """Ours is the plain reference there, which takes up to four times as long."""
+    monkeypatch.setattr(computed, "record", None)
+    layer, y = tilesmith.optimize(conv().double()), x.double()
+    for _ in range(2):
+        torch.testing.assert_close(layer(y), exact(layer, y))
+    assert "fp64" in str(tilesmith.report_of(layer))

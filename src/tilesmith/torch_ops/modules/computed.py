@@ -269,7 +269,9 @@ def _ours_or_pytorchs(
         y = run_faster(layer, key, x, ours, lambda: call.pytorchs(*tensors), lambda: arguments.kernel(x, operand, b, z))
         lost, threads = has_lost(layer, key), torch.get_num_threads()
     else:
-        lost = call.has_rival and decides(x) and not call.decision(layer, key, tensors).ours
+        # On CPUs fp64 has the plain reference alone.
+        slow = x.is_cpu and x.dtype == torch.float64
+        lost = call.has_rival and (slow or (decides(x) and not call.decision(layer, key, tensors).ours))
         with _named(call):
             y = call.pytorchs(*tensors) if lost else ours()
     if quick is None or lost is None or torch_settings():

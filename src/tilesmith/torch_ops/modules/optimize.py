@@ -235,6 +235,9 @@ def _replaced_layer(name: str, module: nn.Module, folded: tuple[str, ...] | None
         left = [each.reason for each in decisions if not each.ours]
         runs = "PyTorch" if len(left) == len(decisions) else "tilesmith"
         return LayerReport(name, kind, runs, "; ".join(filter(None, (said, *dict.fromkeys(left)))))
+    if weight.dtype == torch.float64 and weight.device.type == "cpu":
+        why = "kept PyTorch's: fp64 on a CPU, unless ours is measured to be faster at a first call in evaluation"
+        return LayerReport(name, kind, "PyTorch", why)
     if isinstance(module, nn.Linear) and weight.device.type == "cpu":
         why = "kept PyTorch's: Linear on a CPU, unless it is measured to be slower at a first call in evaluation"
         return LayerReport(name, kind, "PyTorch", why)
