@@ -167,3 +167,51 @@ def test_no_graph_is_made_of(make):
     assert getattr(fast, "calls", 1) == 1
     inner = [layer.why for layer in tilesmith.report_of(fast).layers if layer.name == "inner.0"]
     assert inner == (["folded inner.1, relu"] if make is Branches else [])
+
+
+class Registered(Base):
+    known: dict = {}  # noqa: RUF012
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        assert cls.__name__ not in Registered.known
+        Registered.known[cls.__name__] = cls
+
+    def forward(self, x):
+        return torch.relu(self.bn(self.a(x)))
+
+    def twin(self):
+        made = type(self)()
+        made.load_state_dict(self.state_dict())
+        return made.eval()
+
+
+def test_the_class_of_a_program_does_not_escape():
+    class Named(Registered):
+        pass
+
+    model, x = filled(Named()), image(2, 4, 5, 5)
+    fast = tilesmith.optimize(model)
+    assert type(fast) is not Named
+    assert Registered.known == {"Named": Named}
+    with torch.no_grad():
+        assert type(fast.twin()) is Named
+        torch.testing.assert_close(fast.twin()(x), fast(x), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(type("Later", (type(fast),), {})().eval()(x).shape, x.shape)
+    assert list(Registered.known) == ["Named", "Later"]
+
+
+def test_a_metaclass_may_count_its_classes():
+    class Counting(type):
+        def __init__(cls, *args):
+            super().__init__(*args)
+            cls.made = getattr(cls, "made", 0) + 1
+
+    class Counted(Branches, metaclass=Counting):
+        def forward(self, x):
+            return self.inner(self.a(x))
+
+    fast = tilesmith.optimize(filled(Counted()))
+    assert type(fast) is Counted
+    assert Counted.made == 1
+    assert tilesmith.report_of(fast).layers[2].why == "folded inner.1, relu"

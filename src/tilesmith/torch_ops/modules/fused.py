@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABCMeta
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -90,6 +91,12 @@ class RunsGraph:
     """A model with a graph: ``forward`` is the graph in evaluation, else the model's own code."""
 
     _own_forward: Callable[..., Any]
+    _tilesmith_graph: Kept | None = None  # of an instance that was made otherwise, such as by a subclass
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # The model's own ``__init_subclass__`` may register classes by name, where this one must not stand.
+        if RunsGraph not in cls.__bases__:
+            super().__init_subclass__(**kwargs)
 
     def train(self: Any, mode: bool = True) -> Any:
         super().train(mode)  # type: ignore[misc]
@@ -111,12 +118,27 @@ class RunsGraph:
         return _made_again, (original_class(self),), self.__getstate__()
 
 
+def _init_of(base: type[nn.Module]) -> Callable[..., None]:
+    """``__init__`` of the class: who calls it, as ``type(self)()`` does, gets a model of the model's own class."""
+
+    @wraps(base.__init__)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        self.__dict__.pop(KEPT, None)
+        if type(self) is _classes[base]:
+            self.__class__ = base
+        base.__init__(self, *args, **kwargs)
+
+    return init
+
+
 def _forward_of(own: Callable[..., Any]) -> Callable[..., Any]:
     """``forward`` of a model with a graph, with the signature of the model's own one."""
 
     @wraps(own)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kept: Kept = self._tilesmith_graph
+        kept: Kept | None = self._tilesmith_graph
+        if kept is None:
+            return own(self, *args, **kwargs)
         given = len(args)
         if kwargs and len(kwargs) == len(kept.names) - given and all(name in kwargs for name in kept.names[given:]):
             args, kwargs = (*args, *[kwargs[name] for name in kept.names[given:]]), {}
@@ -149,8 +171,8 @@ def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
 
 def refresh(root: Any) -> None:
     """Make the program of a model in evaluation, or fold its filters anew."""
-    kept: Kept = root.__dict__[KEPT]
-    if any(module.training for module in root.modules()):
+    kept: Kept | None = root.__dict__.get(KEPT)
+    if kept is None or any(module.training for module in root.modules()):
         return
     if kept.watch is None or not kept.watch.is_same():
         if not kept.build(root):
@@ -168,10 +190,16 @@ _classes: dict[type[nn.Module], type[nn.Module]] = {}
 
 
 def running_graph(base: type[nn.Module]) -> type[nn.Module]:
-    """The subclass of a model's class that runs its graph; it has its name, so that the model prints as before."""
+    """The subclass of a model's class that runs its graph; it has its name, so that the model prints as before.
+
+    Raises ``TypeError`` if the class cannot have one that nothing else sees.
+    """
     made = _classes.get(base)
     if made is None:
+        if type(base) not in (type, ABCMeta):  # a metaclass may register the classes that it makes
+            raise TypeError(f"the class of {base.__name__} is {type(base).__name__}")
         own = {
+            "__init__": _init_of(base),
             "_own_forward": base.forward,
             "forward": _forward_of(base.forward),
             "__module__": base.__module__,
@@ -183,7 +211,8 @@ def running_graph(base: type[nn.Module]) -> type[nn.Module]:
 
 def original_class(root: nn.Module) -> type[nn.Module]:
     """The class that a model with a graph had."""
-    base: type[nn.Module] = type(root).__mro__[2]
+    line = type(root).__mro__  # wrappers such as FSDP's stand before our class
+    base: type[nn.Module] = line[line.index(RunsGraph) + 1]
     return base
 
 
