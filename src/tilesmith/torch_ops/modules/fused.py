@@ -13,12 +13,14 @@ from torch import nn
 
 from tilesmith.torch_ops.modules.chains import chains_of
 from tilesmith.torch_ops.modules.program import Program
-from tilesmith.torch_ops.modules.tensors import exports_to_onnx, is_watched, records_gradients
-from tilesmith.torch_ops.modules.tracing import NotTraced, required_arguments, traced
+from tilesmith.torch_ops.modules.proxies import NotTraced
+from tilesmith.torch_ops.modules.tensors import PLAIN, exports_to_onnx, is_watched, records_gradients
+from tilesmith.torch_ops.modules.tracing import required_arguments, traced
 from tilesmith.torch_ops.modules.watch import Watch, every_module_has_hooks
 
 KEPT = "_tilesmith_graph"  # the attribute of a model that holds its ``Kept``
 _MOST_REBUILDS = 8
+_TENSORS = tuple(kind for kind in PLAIN if kind is not nn.Parameter)
 _log = logging.getLogger("tilesmith.dispatch")
 
 
@@ -142,7 +144,7 @@ def _forward_of(own: Callable[..., Any]) -> Callable[..., Any]:
         given = len(args)
         if kwargs and len(kwargs) == len(kept.names) - given and all(name in kwargs for name in kept.names[given:]):
             args, kwargs = (*args, *[kwargs[name] for name in kept.names[given:]]), {}
-        if kwargs or len(args) != len(kept.names):
+        if kwargs or len(args) != len(kept.names) or not _as_traced(args):
             return own(self, *args, **kwargs)
         program = _program(self, kept, args)
         return own(self, *args) if program is None else program.forward(self, *args)
@@ -160,9 +162,14 @@ def _program(root: Any, kept: Kept, args: tuple[Any, ...]) -> Program | None:
         return None
     if torch._C._is_any_autocast_enabled() or is_watched() or every_module_has_hooks():
         return None
-    if any(isinstance(each, torch.fx.Proxy) for each in args):
-        return None
     return kept.valid(root)
+
+
+def _as_traced(args: tuple[Any, ...]) -> bool:
+    """Whether arguments are what they were in the trace, where ``forward`` may have asked: different plain tensors."""
+    if not all(type(each) in _TENSORS for each in args):
+        return False
+    return len(args) < 2 or not any(each is other for place, each in enumerate(args) for other in args[:place])
 
 
 def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
