@@ -2,6 +2,7 @@
 
 import copy
 from collections import OrderedDict
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -325,3 +326,41 @@ def test_what_a_trace_changes_is_put_back():
     with torch.no_grad():
         y = fast(image(2, 4, 5, 5))
     assert hidden[0] is y
+
+
+FLAGS = {"twice": False}
+
+
+class Configured(Base):
+    def __init__(self):
+        super().__init__()
+        self.cfg, self.config = {"deep": [1.0]}, SimpleNamespace(negated=False)
+
+    def forward(self, x):
+        y = torch.relu(self.bn(self.a(x))) * self.cfg["deep"][0]
+        y = -y if self.config.negated else y
+        return y * 2 if FLAGS["twice"] else y
+
+
+def test_what_forward_reads_in_containers_is_watched():
+    model, x = filled(Configured()), image(2, 4, 5, 5)
+    fast = tilesmith.optimize(model)
+
+    def agree():
+        with torch.no_grad():
+            torch.testing.assert_close(fast(x), tilesmith.restore(copy.deepcopy(fast))(x), rtol=1e-4, atol=1e-4)
+
+    agree()
+    fast.cfg["deep"][0] = 3.0
+    agree()
+    fast.config.negated = True
+    agree()
+    program = fast._tilesmith_graph.program
+    fast.eval()  # nothing has changed: compiled programs stay valid
+    assert fast._tilesmith_graph.program is program
+    FLAGS["twice"] = True  # seen by eval()
+    fast.eval()
+    agree()
+    FLAGS["twice"] = False
+    assert fast._tilesmith_graph.program is not program
+    assert fast._tilesmith_graph.folded

@@ -38,6 +38,7 @@ class Kept:
         self.folded: dict[str, tuple[str, ...]] = {}  # layer -> what follows it in its kernel
         self.failure = ""
         self._rebuilds = 0
+        self._traced: list[Any] = []  # the graph as values that compare
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Kept, (self.unfused, self.leaves)
@@ -52,6 +53,7 @@ class Kept:
             self.names = tuple(required_arguments(type(root)._own_forward))
             below = [root.get_submodule(name) for name in self.leaves]
             graph = traced(root, below)
+            self._traced = _compared(graph)
         except (NotTraced, AttributeError) as error:
             self.failure = str(error)
             return False
@@ -64,6 +66,13 @@ class Kept:
         self.failure = ""
         self.watch = Watch(root, below)
         return self.program.refresh()
+
+    def is_still_graph(self, root: Any) -> bool:
+        """Whether a new trace finds the same graph: then the program stays, and what compiled it does, too."""
+        try:
+            return _compared(traced(root, [root.get_submodule(name) for name in self.leaves])) == self._traced
+        except (NotTraced, AttributeError):
+            return False
 
     def valid(self, root: Any) -> Program | None:
         """The program, if the model is in evaluation and its graph is what it was; made anew if it is not."""
@@ -89,6 +98,10 @@ class Kept:
         return self.program
 
 
+def _compared(graph: torch.fx.Graph) -> list[Any]:
+    return [(each.name, each.op, each.target, repr(each.args), repr(each.kwargs)) for each in graph.nodes]
+
+
 class RunsGraph:
     """A model with a graph: ``forward`` is the graph in evaluation, else the model's own code."""
 
@@ -103,7 +116,7 @@ class RunsGraph:
     def train(self: Any, mode: bool = True) -> Any:
         super().train(mode)  # type: ignore[misc]
         if not mode:
-            refresh(self)
+            refresh(self, again=True)
         return self
 
     def _apply(self: Any, fn: Any, recurse: bool = True) -> Any:
@@ -176,12 +189,15 @@ def _tensors(values: tuple[Any, ...]) -> list[torch.Tensor]:
     return [each for each in values if isinstance(each, torch.Tensor)]
 
 
-def refresh(root: Any) -> None:
-    """Make the program of a model in evaluation, or fold its filters anew."""
+def refresh(root: Any, again: bool = False) -> None:
+    """Make the program of a model in evaluation, or fold its filters anew.
+
+    With ``again`` the model is traced in any case: ``forward`` may have read what no watch sees, such as a global.
+    """
     kept: Kept | None = root.__dict__.get(KEPT)
     if kept is None or any(module.training for module in root.modules()):
         return
-    if kept.watch is None or not kept.watch.is_same():
+    if kept.watch is None or not kept.watch.is_same() or (again and not kept.is_still_graph(root)):
         if not kept.build(root):
             _log.debug("%s runs its own forward: %s", type(root).__name__, kept.failure)
     elif kept.program is not None:

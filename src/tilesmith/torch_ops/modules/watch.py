@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as globals_of_modules
 
+from tilesmith.torch_ops.modules.held import containers_of
 from tilesmith.torch_ops.modules.tracing import hooks_of, is_leaf
 
 _GLOBAL_HOOKS: tuple[dict[Any, Any], ...] = (
@@ -15,23 +16,35 @@ _GLOBAL_HOOKS: tuple[dict[Any, Any], ...] = (
     globals_of_modules._global_backward_hooks, globals_of_modules._global_backward_pre_hooks,
 )  # fmt: skip
 _values = dict.values
+_OF_MODULES = frozenset(nn.Module().__dict__)  # compared as children and hooks, or read anew by each call
 
 
 class Watch:
-    """The attributes, children and hooks of modules, compared by a few calls of C for all of them."""
+    """The attributes, what these hold, children and hooks of modules, compared by a few calls of C for all of them."""
 
     def __init__(self, root: nn.Module, leaves: Collection[nn.Module]) -> None:
         """Of ``root`` and what is below it, without the insides of ``leaves`` and of what graphs call as a whole."""
-        below = list(dict.fromkeys(_below(root, set(leaves))))
+        whole = set(leaves)
+        below = list(dict.fromkeys(_below(root, whole)))
         self.modules = [root, *below]
-        self._attributes = [module.__dict__ for module in self.modules]
+        # What ``forward`` may have read: the contents of lists, dictionaries, sets and configs.
+        traced = [root, *(each for each in below if each not in whole and not is_leaf(each))]
+        self._containers = containers_of(
+            value for each in traced for name, value in each.__dict__.items() if name not in _OF_MODULES
+        )
+        held = [each for each in self._containers if isinstance(each, dict)]
+        self._attributes = [module.__dict__ for module in self.modules] + held
         self._children: list[Any] = [module._modules for module in self.modules]
         self._hooks = [hooks for module in below for hooks in hooks_of(module)]
         self._had = [*map(bool, self._hooks)]
         self._were = self._now()
 
-    def _now(self) -> tuple[list[Any], list[Any]]:
-        return [*map(tuple, map(_values, self._attributes))], [*map(tuple, map(_values, self._children))]
+    def _now(self) -> tuple[list[Any], ...]:
+        """Values of attributes and dictionaries; children; keys of dictionaries, and elements."""
+        return (
+            [*map(tuple, map(_values, self._attributes))], [*map(tuple, map(_values, self._children))],
+            [*map(tuple, self._containers)],
+        )  # fmt: skip
 
     def is_same(self) -> bool:
         """Whether attributes and children are the same, and the same modules have hooks."""
