@@ -254,7 +254,7 @@ TS_DEVICE float ts_float(float v) { return v; }
 struct ts_e4m3 { unsigned char bits; };
 TS_DEVICE float ts_float(ts_e4m3 v) {
   const int e = v.bits >> 3 & 15, m = v.bits & 7;
-  const float size = (v.bits & 0x7f) == 0x7f ? __builtin_nanf("") : e ? ldexpf(8 + m, e - 10) : ldexpf(m, -9);
+  const float size = (v.bits & 0x7f) == 0x7f ? __builtin_nanf("") : e ? __uint_as_float((e + 120) << 23 | m << 20) : m * 0x1p-9f;
   return v.bits & 0x80 ? -size : size;
 }
 /* The nearest, of two the even one; beyond the largest and its half step, NaN. */
@@ -349,27 +349,30 @@ static void emulated_begin() {
   emulated_cluster_arrived = 0;
 }
 static float2 make_float2(float a, float b) { return {a, b}; }
-// Elements of `columns`, whose rows are contiguous, have 16 bits.
-template <typename T> static float emulated_element(ts_u64 d, int row, int k, bool columns) {
+/* DEPTH elements of a row. Those of `columns`, whose rows are contiguous, have 16 bits. */
+template <typename T, int DEPTH> static void emulated_row(ts_u64 d, int row, bool columns, float (&to)[DEPTH]) {
   const unsigned swizzle = (d >> 62) == 1 ? 128 : (d >> 62) == 2 ? 64 : 32;
   const unsigned start = (unsigned)(d & 0x3fff) << 4, leading = (unsigned)(d >> 16 & 0x3fff) << 4, stride = (unsigned)(d >> 32 & 0x3fff) << 4;
-  unsigned at;
-  if (columns) at = start + row / (int)(swizzle / 2) * leading + k / 8 * stride + k % 8 * swizzle + row % (int)(swizzle / 2) * 2;
-  else at = start + row / 8 * stride + row % 8 * swizzle + k * (int)sizeof(T);
-  T v;
-  memcpy(&v, emulated_shared + emulated_swizzled(at, swizzle), sizeof v);
-  return ts_float(v);
+  const unsigned char *const shared = emulated_shared;
+  unsigned from;
+  if (columns) from = start + row / (int)(swizzle / 2) * leading + row % (int)(swizzle / 2) * 2;
+  else from = start + row / 8 * stride + row % 8 * swizzle;
+  for (int k = 0; k < DEPTH; k++) {
+    const unsigned at = from + (columns ? k / 8 * stride + k % 8 * swizzle : k * (int)sizeof(T));
+    T v;
+    memcpy(&v, shared + emulated_swizzled(at, swizzle), sizeof v);
+    to[k] = ts_float(v);
+  }
 }
 template <typename T, int N> static void emulated_product(float (&sums)[N], ts_u64 a, ts_u64 b, int add, bool a_columns, bool b_columns) {
   constexpr int DEPTH = 32 / sizeof(T);
   const int warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
   float left[2][DEPTH];
-  for (int r = 0; r < 2; r++)
-    for (int k = 0; k < DEPTH; k++) left[r][k] = emulated_element<T>(a, warp * 16 + lane / 4 + 8 * r, k, a_columns);
+  for (int r = 0; r < 2; r++) emulated_row<T>(a, warp * 16 + lane / 4 + 8 * r, a_columns, left[r]);
   for (int j = 0; j < N / 4; j++)
     for (int e = 0; e < 2; e++) {
       float right[DEPTH];
-      for (int k = 0; k < DEPTH; k++) right[k] = emulated_element<T>(b, j * 8 + lane % 4 * 2 + e, k, b_columns);
+      emulated_row<T>(b, j * 8 + lane % 4 * 2 + e, b_columns, right);
       for (int r = 0; r < 2; r++) {
         float sum = add ? sums[4 * j + 2 * r + e] : 0.0f;
         for (int k = 0; k < DEPTH; k++) sum += left[r][k] * right[k];

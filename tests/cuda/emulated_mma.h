@@ -132,7 +132,9 @@ struct fp8e5m2 {
 TS_MMA_DEVICE float small_float(u32 b, int m, int e, bool inf) {
   const u32 fraction = b & ((1u << m) - 1), exponent = b >> m & ((1u << e) - 1);
   const int bias = (1 << (e - 1)) - 1;
-  float v = exponent ? ldexpf((float)(fraction | 1u << m), (int)exponent - bias - m) : ldexpf((float)fraction, 1 - bias - m);
+  float v = exponent   ? __uint_as_float((u32)((int)exponent - bias + 127) << 23 | fraction << (23 - m))
+            : fraction ? ldexpf((float)fraction, 1 - bias - m)
+                       : 0.0f;
   if (exponent == (1u << e) - 1 && inf) v = fraction ? NAN : INFINITY;
   if (!inf && (b & 0x7f) == 0x7f) v = NAN;
   return b >> (m + e) ? -v : v;
@@ -202,11 +204,13 @@ template <typename T, typename C> TS_MMA_DEVICE void multiply(T, C (&c)[4], cons
     memcpy(&v, &bits, SIZE);
     return widened(v);
   };
-  for (u32 i = 0; i < 4; i++) {
-    const u32 row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-    C sum = c[i];
+  decltype(widened(T())) left[2][K], right[2][K];
+  for (u32 i = 0; i < 2; i++)
     for (u32 k = 0; k < K; k++)
-      sum += (C)(element(row % 8, k, (k >= K / 2) * 2 + (row >= 8)) * element(column, k, 4 + (k >= K / 2)));
+      left[i][k] = element(lane / 4, k, (k >= K / 2) * 2 + i), right[i][k] = element(lane % 4 * 2 + i, k, 4 + (k >= K / 2));
+  for (u32 i = 0; i < 4; i++) {
+    C sum = c[i];
+    for (u32 k = 0; k < K; k++) sum += (C)(left[i / 2][k] * right[i % 2][k]);
     c[i] = sum;
   }
 }
@@ -220,11 +224,16 @@ template <typename T> TS_MMA_DEVICE float emulated_element(u64 matrix, u32 line,
 }
 template <typename T, int COUNT> TS_MMA_DEVICE void emulated_product(T, float (&sums)[COUNT], u64 a, u64 b, int add) {
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  for (u32 i = 0; i < COUNT; i++) {
-    const u32 row = warp * 16 + lane / 4 + i / 2 % 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
-    float sum = add ? sums[i] : 0.0f;
-    for (u32 k = 0; k < 16; k++) sum += emulated_element<T>(a, row, k) * emulated_element<T>(b, column, k);
-    sums[i] = sum;
+  float left[2][16], right[16];
+  for (u32 r = 0; r < 2; r++)
+    for (u32 k = 0; k < 16; k++) left[r][k] = emulated_element<T>(a, warp * 16 + lane / 4 + r * 8, k);
+  for (u32 j = 0; j < COUNT / 2; j++) {
+    for (u32 k = 0; k < 16; k++) right[k] = emulated_element<T>(b, j / 2 * 8 + lane % 4 * 2 + j % 2, k);
+    for (u32 r = 0; r < 2; r++) {
+      float &sum = sums[j / 2 * 4 + r * 2 + j % 2];
+      if (!add) sum = 0.0f;
+      for (u32 k = 0; k < 16; k++) sum += left[r][k] * right[k];
+    }
   }
 }
 /* The same with A in registers: 16 rows of each warp. */

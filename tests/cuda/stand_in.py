@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
 
@@ -30,6 +30,10 @@ LAUNCHER = ctypes.CFUNCTYPE(
 )  # fmt: skip
 OK, LAUNCH_FAILED = 0, 719
 FLUSH = b"ts_flush"
+# No C++ library and no tables of exceptions: they take a sixth of the compiler's time.
+_FLAGS = (
+    "-std=c++17", "-Og", "-w", "-ffp-contract=off", "-fno-exceptions", "-fno-asynchronous-unwind-tables", "-fPIC",
+)  # fmt: skip
 
 
 class StandIn:
@@ -103,8 +107,10 @@ def stand_in() -> StandIn:
 def _emulated(source: Source) -> Path:
     """The kernel as host code: ``run_emulated(grid, block, parameters)``."""
     text = unit_text([source])
+    headers = ["emulator.h"]
     if source.prelude == mma_prelude():
-        text = text.replace(mma_prelude(), f'#include "{HERE / "emulated_mma.h"}"\n')
+        headers.append("emulated_mma.h")
+        text = text.replace(mma_prelude(), "")
         text = text.replace("extern __shared__ __align__(128) unsigned char memory[];",
                             "unsigned char *const memory = emulated_shared;")  # fmt: skip
         text = text.replace('asm("" : "+l"(place));', "")  # it hides an address from the compiler
@@ -116,7 +122,8 @@ def _emulated(source: Source) -> Path:
         text = re.sub(product, "emulated_product(Element(), sums, a, b, add);", text, flags=re.DOTALL)
     hopper = source.prelude == hopper_prelude()
     if hopper:
-        text = text.replace(hopper_prelude(), f'#include "{HERE / "emulated_hopper.h"}"\n')
+        headers.append("emulated_hopper.h")
+        text = text.replace(hopper_prelude(), "")
         text = text.replace("extern __shared__ __align__(1024) unsigned char ts_shared[];",
                             "unsigned char *const ts_shared = emulated_shared;")  # fmt: skip
         product = r'(ts_u64 a, ts_u64 b, int add\) \{)\s+asm .*?p, 1, 1(?:, (\d), (\d))?; \}.*?"r"\(add\)\);\s'
@@ -134,16 +141,32 @@ def _emulated(source: Source) -> Path:
     given = ", ".join(f"*({kind.strip()} *)p[{i}]" for i, kind in enumerate(types))
     unit = folder() / f"{source.symbol}.cpp"
     unit.write_text(
-        f'#define EMULATED_CLUSTER {_cluster(text)}\n#include "{HERE / "emulator.h"}"\n{text}\n'
+        f"{text}\n"
         f"static void call(void **p) {{ {'emulated_begin(); ' * hopper}{scope}{source.symbol}({given}); }}\n"
         'extern "C" void run_emulated(const unsigned *grid, const unsigned *block, void **p) '
         f"{{ {'emulated_block = ~0ul; ' * hopper}emulate(call, grid, block, p); }}\n"
     )
     path = unit.with_suffix(".so")
-    # No C++ library and no tables of exceptions: they take a sixth of the compiler's time.
-    _run([*_compiler("c++"), "-std=c++17", "-O1", "-w", "-ffp-contract=off", "-fno-exceptions",
-          "-fno-asynchronous-unwind-tables", "-fPIC", "-shared", "-nodefaultlibs", str(unit), "-o", str(path), "-lm",
-          "-lc", "-lgcc"])  # fmt: skip
+    _run([*_compiler("c++"), *_FLAGS, "-include", str(_prelude(_cluster(text), *headers)), "-shared", "-nodefaultlibs",
+          str(unit), "-o", str(path), "-lm", "-lc", "-lgcc"])  # fmt: skip
+    return path
+
+
+@cache
+def _prelude(cluster: int, *headers: str) -> Path:
+    """What all kernels of clusters of one size include, compiled once: reading it took a quarter of each compilation.
+
+    The emulator's functions run for longer than a kernel's own lines, so they alone are optimised.
+    """
+    path = folder() / f"prelude-{cluster}-{headers[-1]}"
+    included = "".join(f'#include "{HERE / name}"\n' for name in headers)
+    path.write_text(
+        f"#define EMULATED_CLUSTER {cluster}\n"
+        f'#pragma GCC push_options\n#pragma GCC optimize("O1")\n{included}#pragma GCC pop_options\n'
+    )
+    command = [*_compiler("c++"), *_FLAGS, "-x", "c++-header", str(path), "-o", f"{path}.gch"]
+    # A compiler that makes no such files reads the text each time.
+    subprocess.run(command, capture_output=True, check=False)
     return path
 
 
