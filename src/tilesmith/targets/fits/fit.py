@@ -93,7 +93,7 @@ class TileFit:
     look: Annotated[float, SECONDS, "Of a launch before the kernel that looks at a filter's planes."]
     partial_bytes: Annotated[float, RATE, "Partial sums written and read through L2."]
     exchanged: Annotated[float, SHARE, "Of the time, what exchanging rows and columns costs."]
-    kept: Annotated[float, SHARE, "Of the time, what columns that stay in shared memory save."]
+    kept: Annotated[float, SHARE, "Of the time of all tiles of a block but the first, what columns that stay save."]
     torn_sector: Annotated[float, SHARE, "Bytes of DRAM for a sector of 32 that two tiles write."]
     torn_line: Annotated[float, SHARE, "Bytes of DRAM for a line of 128 that two tiles write."]
     both: Annotated[float, SHARE, "Of the time to move, for clusters along k of several slices."]

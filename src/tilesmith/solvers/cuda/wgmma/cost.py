@@ -63,8 +63,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if t.cast > 2:
         seconds *= fit.torn_clusters[t.cast == 8] if form.torn and form.nbytes == 2 else fit.wide_clusters
     exchanged = fit.exchanged * (form.transposed and not t.streams)
-    kept = fit.kept * (1 - t.grid / t.tiles) if v["resident"] else 0.0  # a block's first tile waits for the columns
-    return seconds * (1 + exchanged) * (1 - kept)
+    return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"] * (1 - t.grid / t.tiles))
 
 
 def least_seconds(t: Sm90Tile, fit: TileFit) -> float:

@@ -221,11 +221,9 @@ class Sm90Tile(WarpgroupTile):
             return 1
         if not self.staged:
             return self.value["store_buffers"]
-        if self.form.out_nbytes < 4:
-            return self.chunks
         # NOTE: four for each of 12 warps leave the ring fewer stages: TF32 3x3 with 256 channels took 53.3 us, and 49.9
         # where each result read its residual. Two have not been timed.
-        return min(self.chunks, 4 if self.warpgroups < 3 else 2)
+        return self.chunks if self.form.out_nbytes < 4 else min(self.chunks, 4 if self.warpgroups < 3 else 2)
 
     @property
     def chunks(self) -> int:
@@ -466,9 +464,7 @@ class Sm90Tile(WarpgroupTile):
         v = self.value
         if not self._exists or (self.pingpong and v["cluster_k"] > 1):
             return False
-        if v["resident"] and not self._can_keep:
-            return False
-        if self.cast > 1 and not self._can_cast:
+        if (v["resident"] and not self._can_keep) or (self.cast > 1 and not self._can_cast):
             return False
         if v["split_k"] > 1 and not self._can_slice:
             return False
