@@ -24,7 +24,7 @@ if sys.dont_write_bytecode:
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix  # of workers and their children
     atexit.register(shutil.rmtree, sys.pycache_prefix, ignore_errors=True)
 
-# NOTE: NumPy's BLAS spins on the other core for 20 ms after each product: products of 0.07 s took 1.1 s of two cores.
+# After a product the threads of NumPy's BLAS wait busily on the core of the other worker.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import levels

@@ -154,7 +154,7 @@ def _emulated(source: Source) -> Path:
 
 @cache
 def _prelude(cluster: int, *headers: str) -> Path:
-    """What all kernels of clusters of one size include, compiled once: reading it took a fifth of each compilation.
+    """What all kernels of clusters of one size include, compiled once.
 
     The emulator's functions run for longer than a kernel's own lines, so they alone are optimised.
     """

@@ -267,7 +267,7 @@ def test_a_linear_layer_that_stays_pytorchs_keeps_what_follows_it(mode, monkeypa
 
 
 def test_what_fails_once_is_not_tried_at_each_call(monkeypatch, long_ways):
-    """Strict mode without an answer takes 20 times as long as a small layer."""
+    """To search and to fail takes longer than a small layer."""
     monkeypatch.setenv("TILESMITH_FIND_MODE", "strict")
     model = nn.Sequential(conv(), nn.ReLU(), nn.Conv2d(6, 5, 3, groups=1)).eval()
     optimized = tilesmith.optimize(model)
@@ -314,7 +314,7 @@ def test_one_number_for_all_axes(name, value, kind):
 
 
 def test_fp64_in_training_is_pytorchs_on_a_cpu(monkeypatch):
-    """Ours is the plain reference there, which takes up to four times as long."""
+    """Ours is the plain reference there."""
     monkeypatch.setattr(computed, "record", None)
     layer, y = tilesmith.optimize(conv().double()), x.double()
     for _ in range(2):

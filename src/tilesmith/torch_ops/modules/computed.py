@@ -241,7 +241,7 @@ def _computed(
     except TilesmithError as error:
         tell(error)
         if quick is not None and call.has_rival and not isinstance(error, ArgumentError) and not torch_settings():
-            # To ask again, and to fail again, takes much longer than a small layer: PyTorch's stays until ``forget``.
+            # To search and to fail at each call would take longer than a small layer: PyTorch's stays until ``forget``.
             x, w, b, z = given
             run = call.of_layer(call.pytorchs)
             quick.learn(run, w, b, z, options, recorded=run, like=x)

@@ -1,4 +1,4 @@
-"""What modules and their code hold in plain containers: whether it is the same, and how it was before."""
+"""The lists, dictionaries, sets and configs that a model's code can reach: compared with earlier, and put back."""
 
 from __future__ import annotations
 

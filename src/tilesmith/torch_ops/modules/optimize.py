@@ -159,10 +159,8 @@ def report_of(model: nn.Module) -> Report:
         if type(module) in ORIGINALS:
             layers.append(_replaced_layer(name, module, folded.get(name)))
         elif isinstance(module, tuple(REPLACED)):
-            why = _why_not(module)
-            if not why:
-                lazy = asked.wants(name, module) and "it was made or initialized after tilesmith.optimize"
-                why = lazy or "left alone by only= or skip="
+            late = "it was made or initialized after tilesmith.optimize"
+            why = _why_not(module) or (late if asked.wants(name, module) else "left alone by only= or skip=")
             layers.append(LayerReport(name, type(module).__name__, "PyTorch", why))
     said = tuple((name, _graph_in_words(model.get_submodule(name), kept)) for name, kept in graphs.items())
     return Report(tuple(layers), said)

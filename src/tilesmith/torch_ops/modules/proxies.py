@@ -20,7 +20,7 @@ class NotTraced(Exception):
 
 
 class _Careful:
-    """What ``isinstance`` and ``hasattr`` are told of a stand-in."""
+    """Answers ``isinstance`` and ``hasattr`` as the tensor would that it stands for, or refuses the trace."""
 
     tracer: Any
 
