@@ -106,7 +106,7 @@ def default_of(problem: str, target) -> tuple[str, str]:
     for candidate in (each for each in accepted if not each.plain):
         config = candidate.solver.default_config(candidate.geometry, target)
         found.append((candidate.solver.predict(candidate.geometry, config, target), candidate.name, str(config)))
-    return min(found)[1:] if found else ("", "")
+    return min(found, key=lambda each: each[0])[1:] if found else ("", "")  # of a tie the first, as for users
 
 
 def neighbouring(several: Runs, target) -> tuple[Ratios, Ratios, int]:

@@ -4,18 +4,20 @@
                                                                              prints what such a run has written
     python benchmarks/gpu/probes/configs.py FILE.jsonl --before FILE ...     compares it with runs of earlier kernels
     python benchmarks/gpu/probes/configs.py PROBLEMS [--solver NAME ...] [--configs N] [--also CONFIG ...]
-        [--hopeless N] [--seconds S] [--limit S] [--dtype NAME] [--every N] [--lock FILE] [--out FILE]
+        [--hopeless N] [--seconds S] [--limit S] [--dtype NAME] [--every N] [--alone] [--lock FILE] [--out FILE]
+    python benchmarks/gpu/probes/configs.py CHANGED.json ...                 these configs of each problem, no others
 
 PROBLEMS is a list of benchmarks/problems, or a file of driver commands and keys; --dtype takes those of bf16 in
-another dtype, --every each Nth alone. For each problem and solver (default: all that accept it and whose default is
-estimated at most N times the best one's; NAME may be the beginning of a name) the untuned config, the N others of the
-least estimate among those that the solver proposes or that are drawn, and each CONFIG inside the space are compiled,
-all problems at once. Then, while FILE is locked, each is checked against the device's reference; those whose numbers
-are right are timed with the libraries' ways, interleaved, in rows of calls. Prints a line for each config (a star: the
-untuned choice over all solvers that were asked), one for each problem, and the geometric mean of the libraries' least
-time over ours. FILE of --out gets JSON lines that ``benchmarks/fit.py`` reads. A kernel that kills its process costs
-its problem alone. --before compares times of the same problem, solver and config, the least of each where a FILE has
-several: those of the earlier kernels over those of FILE.jsonl.
+another dtype, --every each Nth alone, --alone leaves the libraries out; ``benchmarks/choices.py`` writes CHANGED.json.
+For each problem and solver (default: all that accept it and whose default is estimated at most N times the best one's;
+NAME may be the beginning of a name) the untuned config, the N others of the least estimate among those that the solver
+proposes or that are drawn, and each CONFIG inside the space are compiled, all problems at once. Then, while FILE is
+locked, each is checked against the device's reference; those whose numbers are right are timed with the libraries'
+ways, interleaved, in rows of calls. Prints a line for each config (a star: the untuned choice over all solvers that
+were asked), one for each problem, and the geometric mean of the libraries' least time over ours. FILE of --out gets
+JSON lines that ``benchmarks/fit.py`` reads. A kernel that kills its process costs its problem alone. --before compares
+times of the same problem, solver and config, the least of each where a FILE has several: those of the earlier kernels
+over those of FILE.jsonl.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ Tried = tuple[Candidate, Config, float]  # with the estimate in seconds
 def problems_of(name: str, dtype: str = "bf16", every: int = 1) -> dict[str, Signature]:
     """Canonical problems by their keys, those of bf16 with ``dtype`` in its place; each of ``every``."""
     path = Path(name)
-    if path.suffix == ".keys":
+    if path.suffix == ".json":
+        keys = list(json.loads(path.read_text()))
+    elif path.suffix == ".keys":
         keys = [line.strip() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
     else:
         keys = [signature.canonical.key() for _, _, signature in listed(name)]
@@ -93,6 +97,17 @@ def tried(
         more = [config for config in map(parse_config, also) if walk.space.contains(config)]
         for config in dict.fromkeys([walk.default, *best, *more]):
             yield candidate, config, walk.predict(config)
+
+
+def asked(args: argparse.Namespace, signature: Signature, target) -> list[Tried]:
+    """What the command line asks of a problem."""
+    if not args.problems.endswith(".json"):
+        return list(tried(signature, target, args.solver, args.configs, args.also, args.hopeless))
+    able, found = {each.name: each for each in accepted(signature, target)}, []
+    for solver, text in json.loads(Path(args.problems).read_text())[signature.key()]:
+        config = parse_config(text)
+        found.append((able[solver], config, able[solver].solver.predict(able[solver].geometry, config, target)))
+    return found
 
 
 def compiled(signature: Signature, each: Tried, target) -> Executable:
@@ -158,7 +173,7 @@ def show(row: dict) -> None:
 
 def work(args: argparse.Namespace) -> int:
     """The process that uses the device, from problem ``args.start`` on."""
-    target, solvers = cuda_target_of(0), args.solver
+    target, libraries = cuda_target_of(0), () if args.alone else LIBRARIES
     found = problems_of(args.problems, args.dtype, args.every)
     for number, (key, signature) in enumerate(found.items()):
         if number < args.start or time.time() > args.until:
@@ -166,10 +181,9 @@ def work(args: argparse.Namespace) -> int:
         Path(args.at).write_text(str(number))
         print(f"{number + 1}/{len(found)} {key}", flush=True)
         try:
-            each = list(tried(signature, target, solvers, args.configs, args.also, args.hopeless))
-            if not each:
+            if not (each := asked(args, signature, target)):
                 continue
-            row = measured(signature, each, target, args.seconds)
+            row = measured(signature, each, target, args.seconds, libraries)
         except TilesmithError as error:
             print(f"  FAILED: {error}"[:600], flush=True)
             continue
@@ -190,7 +204,7 @@ def compile_all(args: argparse.Namespace) -> None:
         (
             source
             for signature in problems_of(args.problems, args.dtype, args.every).values()
-            for candidate, config, _ in tried(signature, target, args.solver, args.configs, args.also, args.hopeless)
+            for candidate, config, _ in asked(args, signature, target)
             for source in candidate.solver.draft(candidate.geometry, config, target).sources
         ),
         target,
@@ -231,7 +245,7 @@ def summary(path: Path, rows: bool, each: bool = False, of: str = "", word: str 
     ``each``: the fastest config of every solver too, and every way of the libraries. ``of``: this list alone.
     ``word``: the libraries' ways that have it in their names, alone.
     """
-    asked = problems_of(of) if of else None
+    within = problems_of(of) if of else None
     problems: dict[str, list[dict]] = {}
     for line in map(json.loads, path.read_text().splitlines() if path.exists() else []):
         problems.setdefault(line["key"], []).append(line)
@@ -240,7 +254,7 @@ def summary(path: Path, rows: bool, each: bool = False, of: str = "", word: str 
         ours = {(line["solver"], config): us for line in lines for config, us in line["all"].items()}
         guess = {(line["solver"], config): us for line in lines for config, us in line["estimates"].items()}
         theirs = {name: us for name, us in lines[0]["theirs"].items() if word in name}
-        if not ours or not theirs or (asked is not None and key not in asked):
+        if not ours or not theirs or (within is not None and key not in within):
             continue
         fastest, untuned = min(ours, key=ours.__getitem__), min(guess, key=guess.__getitem__)
         best = min(theirs.values())
@@ -296,6 +310,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=300.0, help="seconds on the device after which none is begun")
     parser.add_argument("--dtype", default="bf16", metavar="NAME", help="in place of bf16")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth problem alone")
+    parser.add_argument("--alone", action="store_true", help="without the libraries")
     parser.add_argument("--lock", default="/tmp/gpu.lock", help="held while the device is used")
     parser.add_argument("--out", default="configs.jsonl")
     parser.add_argument("--before", nargs="+", default=[], type=Path, metavar="FILE", help="of the earlier kernels")

@@ -60,6 +60,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
         seconds += fit.look
     if t.once and per_sm == 1:
         seconds -= fit.once
+    seconds += fit.gathers * (form.kind != "gemm")
     if t.cast > 2:
         seconds *= fit.torn_clusters[t.cast == 8] if form.torn and form.nbytes == 2 else fit.wide_clusters
     exchanged = fit.exchanged * (form.transposed and not t.streams)
@@ -80,7 +81,7 @@ def least_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if t.streams:
         moving *= min(_streaming(t, fit, False, False), _streaming(t, fit, True, False))
     cycles = _cycles(t, fit, waves, busy, steps, per_step * busy, epilogue)
-    least = _together(fit, max(cycles, fit.latency), moving, epilogue)
+    least = _together(fit, max(cycles, fit.latency), moving, epilogue) + fit.gathers * (form.kind != "gemm")
     if few and form.kind == "gemm" and v["blocks_per_sm"] == 1:
         least -= fit.once
     least *= min(1.0, *(fit.torn_clusters if form.torn else (fit.wide_clusters,)))
@@ -140,7 +141,7 @@ def _streaming(t: Sm90Tile, fit: TileFit, full: bool, rereads: bool) -> float:
     factor = 1 + fit.half_used * (t.b_read / t.block_n - 1) if form.b_columns else 1.0
     if rereads:
         factor += fit.reread
-    if full and (few or t.span == LINE):
+    if full and t.mean_steps > 1 and (few or t.span == LINE):
         factor *= fit.full_ring_few if few else fit.full_ring
     return factor * fit.few_as_columns if form.transposed and form.cols <= 16 else factor
 
@@ -204,11 +205,8 @@ def _torn_bytes(t: Sm90Tile, fit: TileFit) -> float:
         return 0
     tiles_n = t.tiles_n * t.cast_n
     edges = min(tiles_n, 9) - 1
-    return (
-        _torn(edges, t.block_n * t.form.out_nbytes, fit.torn_sector, fit.torn_line)
-        * max(tiles_n - 1, 0)
-        // max(edges, 1)
-    )
+    torn = _torn(edges, t.block_n * t.form.out_nbytes, fit.torn_sector, fit.torn_line)
+    return torn * max(tiles_n - 1, 0) // max(edges, 1)
 
 
 @lru_cache(maxsize=1024)
