@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
@@ -168,7 +169,8 @@ def test_tuning_searches_and_races():
     a, b = torch.randn(4, 16), torch.randn(16, 8)
     gm = make_fx(torch.mm, tracing_mode="fake")(a, b)
     for _ in range(5):  # on a loaded machine one search may end before its winner is timed; the next goes on from there
-        tune_graph(gm.graph, "cpu", 3.0, False)
+        with FakeTensorMode():  # as a pass of Inductor is called
+            tune_graph(gm.graph, "cpu", 3.0, False)
         decision = Decider("cpu")(lambda: gemm_problem(a, b))
         if decision.reason.startswith("measured: "):
             break

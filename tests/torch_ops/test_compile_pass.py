@@ -244,6 +244,35 @@ def test_the_default_layout_is_changed_at_the_edges_of_the_graph_alone():
     gm, _ = check(flat, x, w)  # a view of what lies otherwise now
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda y: y.transpose(1, 2), lambda y: y.mT + 1, lambda y: y.movedim(0, 1) * 2, lambda y: y.flatten(2).mT,
+        lambda y: y[:, ::2], lambda y: y[:, 0], lambda y: y.unfold(2, 3, 1), lambda y: y[:1].expand(3, -1, -1, -1),
+        lambda y: y.diagonal(dim1=2, dim2=3), lambda y: y.chunk(2, 1)[1],
+    ],
+    ids=[
+        "transpose", "sum", "product", "flat", "slice", "select", "windows", "expand", "diagonal", "chunk",
+    ],
+)  # fmt: skip
+def test_what_lies_behind_a_convolution_has_eagers_strides(view):
+    gm, _ = check(lambda x, w: view(conv(x, w)), x, w)
+    assert gm(x, w).stride() == view(conv(x, w)).stride()
+
+
+def test_views_that_need_the_former_strides():
+    """Of two floats as a complex number, of a float as two integers: the last axis has to have stride 1."""
+    pair = randn(2, 8, 9, 2)
+    for f in (
+        lambda x, w: torch.view_as_real(torch.view_as_complex(conv(x, w)) * 2),
+        lambda x, w: (conv(x, w).view(torch.int16) & 1).float(),
+    ):
+        gm, _ = rewritten(f, pair, w)
+        want = f(pair, w)
+        assert (gm(pair, w).shape, gm(pair, w).stride()) == (want.shape, want.stride())
+    gm, _ = check(lambda x, w: torch.view_as_real(torch.view_as_complex(conv(x, w)) * 2), pair, w)
+
+
 def test_gradients_lie_as_their_tensors():
     def step(dy, x, w):
         return aten.convolution_backward.default(

@@ -26,6 +26,8 @@ class TracedScript:
 
 def check_script(script: Path) -> None:
     """Raise ``FileFormatError`` if there is no such script."""
+    if script.is_dir():
+        raise FileFormatError(f"{script}: this is a folder; name the script in it")
     if not script.is_file():
         raise FileFormatError(f"{script}: there is no such file; options of the verb itself come before the script")
 

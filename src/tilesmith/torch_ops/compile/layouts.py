@@ -8,6 +8,7 @@ the caller expects.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ class Layouts:
 
     def __init__(self, graph: Graph, mode: Any) -> None:
         self.graph, self.mode = graph, mode
-        self.changed: set[Node] = set()
+        self._before: dict[Node, Any] = {}  # the strides that changed nodes had, and nodes that have them again
+        self._again: dict[Node, Node] = {}
         self._converted: dict[Node, Node] = {}
         self.free = all(
             node.op != "call_function" or node.target is operator.getitem
@@ -63,37 +65,48 @@ class Layouts:
 
     def replaced(self, new: Node, old: Node, before: Any) -> None:
         """Note a node that stands for ``old``, which had the fake tensor ``before``; ``visit`` may have changed it."""
-        if old in self.changed or value(new).stride() != before.stride():
-            self.changed.add(new)
+        if old in self._before or value(new).stride() != before.stride():
+            self._before[new] = self._before.get(old, before.stride())
 
     def visit(self, node: Node) -> None:
         """Compute a node's fake tensor anew if an operand lies otherwise than before."""
-        if not self.changed or node.op != "call_function" or self.changed.isdisjoint(node.all_input_nodes):
+        if not self._before or node.op != "call_function" or self._before.keys().isdisjoint(node.all_input_nodes):
             return
         before, write = node.meta.get("val"), Writer(self.graph, node, self.mode)
         try:
             write.value_again(node)
         except (RuntimeError, ValueError):
-            if node.target not in (aten.view.default, aten._unsafe_view.default):
-                raise
-            node.target = aten.reshape.default  # a view of other strides
+            if node.target in (aten.view.default, aten._unsafe_view.default):
+                node.target = aten.reshape.default  # a view of other strides
+            else:  # such as a view of two floats as a complex number
+                for operand in node.all_input_nodes:
+                    node.replace_input_with(operand, self._restored(operand, write))
             write.value_again(node)
         if _strides(node.meta["val"]) != _strides(before):
-            self.changed.add(node)
+            self._before[node] = before.stride() if isinstance(before, torch.Tensor) else ()  # several have their own
 
     def restore_results(self) -> None:
         """Give the graph's results the strides that they had."""
         output = self.graph.output_node()
         for node, strides in zip(_results(self.graph), self._expected, strict=True):
-            if strides is None or value(node).stride() == strides:
-                continue
-            write = Writer(self.graph, output, self.mode)
-            like = write.call(aten.clone.default, node, memory_format=torch.contiguous_format, like=node)
-            if value(like).stride() != strides:
-                form = _FORMATS.get(value(node).dim(), torch.contiguous_format)
-                self.graph.erase_node(like)
-                like = write.call(aten.clone.default, node, memory_format=form, like=node)
-            output.replace_input_with(node, like)
+            if strides is not None and value(node).stride() != strides:
+                write = Writer(self.graph, output, self.mode)
+                self._before.setdefault(node, strides)
+                output.replace_input_with(node, self._restored(node, write))
+
+    def _restored(self, node: Node, write: Writer) -> Node:
+        """``node`` with the strides that it had; a view of what it is a view of, which has them again."""
+        if node not in self._before:
+            return node
+        if node not in self._again:
+            if _is_view(node):
+                source, *more = node.args
+                assert isinstance(source, Node)
+                again = write.call(node.target, self._restored(source, write), *more, like=node, **node.kwargs)
+            else:
+                again = _laid(write, node, self._before[node])
+            self._again[node] = again
+        return self._again[node]
 
 
 def _behind(node: Node) -> Node:
@@ -102,6 +115,27 @@ def _behind(node: Node) -> Node:
     while place.op == "placeholder":
         place = place.next
     return place
+
+
+def _is_view(node: Node) -> bool:
+    if node.target is operator.getitem:
+        return isinstance(node.args[0], Node) and _is_view(node.args[0])
+    return node.target is aten.reshape.default or (
+        isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+    )
+
+
+def _laid(write: Writer, node: Node, strides: Sequence[int]) -> Node:
+    """A copy of ``node`` whose axes have the order of ``strides``, without gaps."""
+    rank = len(strides)
+    order = sorted(range(rank), key=lambda axis: -strides[axis])
+    lasting = [0, *range(2, rank), 1]
+    if order in (list(range(rank)), lasting):
+        form = torch.contiguous_format if order != lasting else _FORMATS.get(rank, torch.contiguous_format)
+        return write.call(aten.clone.default, node, memory_format=form, like=node)
+    turned = write.call(aten.permute.default, node, order, like=node)
+    copy = write.call(aten.clone.default, turned, memory_format=torch.contiguous_format, like=node)
+    return write.call(aten.permute.default, copy, [order.index(axis) for axis in range(rank)], like=node)
 
 
 def _strides(tensors: Any) -> list[Any]:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 
 from torch.fx import Graph
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tilesmith.errors import TilesmithError
 from tilesmith.problems.keys import parse_key
@@ -34,9 +35,10 @@ def tune_graph(graph: Graph, device: str, seconds: float, frozen: bool) -> None:
             continue
         signature = parse_key(key)
         try:
-            tune(signature, device=device, seconds=min(own, left))
-            if decide.target.family == "cpu":
-                race(signature, decide.target)
+            with _disable_current_modes():  # Inductor's would make what is measured fake tensors
+                tune(signature, device=device, seconds=min(own, left))
+                if decide.target.family == "cpu":
+                    race(signature, decide.target)
         except TilesmithError as error:
             _log.warning("%s is not tuned: %s", key, error)
 
