@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.functional import jacobian
 from torch.func import functionalize, grad, hessian, jacfwd, jacrev, jvp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
@@ -187,6 +188,45 @@ def test_tangents_of_products():
     for call in (lambda a, b: tilesmith.gemm(a, b, activation="gelu"), lambda a, b: F.gelu(a @ b)):
         results = jvp(call, (A, A.mT.clone()), (A, A.mT.clone()))
     same(jvp(lambda a, b: tilesmith.gemm(a, b, activation="gelu"), (A, A.mT.clone()), (A, A.mT.clone())), results)
+
+
+def batched(call, *shapes):
+    """Gradients of three tangents at once: of a first call, and of the short one that follows."""
+    tensors = [randn(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(shapes)]
+    found = []
+    for _ in range(2):
+        y = call(*tensors)
+        found.append(torch.autograd.grad(y, tensors, randn(3, *y.shape), is_grads_batched=True, retain_graph=True))
+        torch.autograd.grad(y.sum(), tensors)
+    return found
+
+
+class OwnGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, product):
+        ctx.product = product
+        return a * 2
+
+    @staticmethod
+    def backward(ctx, dy):
+        return ctx.product(dy, A @ A.mT), None
+
+
+def test_batches_of_tangents():
+    layer = torch.nn.Conv2d(4, 5, 3)
+    pairs = [
+        (mine, theirs, (X.shape, W.shape, B.shape)),
+        (lambda x, w: tilesmith.conv(x, w), F.conv2d, (X.shape, W.shape)),
+        (tilesmith.gemm, torch.mm, ((3, 4), (4, 5))),
+        (lambda a, b: tilesmith.gemm(a, b, activation="relu"), lambda a, b: (a @ b).relu(), ((3, 4), (4, 5))),
+        (tilesmith.optimize(layer), layer, (X.shape,)),
+        (lambda a: OwnGradient.apply(a, tilesmith.gemm), lambda a: OwnGradient.apply(a, torch.mm), ((6, 6),)),
+    ]
+    for ours, pytorchs, shapes in pairs:
+        same(batched(ours, *shapes), batched(pytorchs, *shapes))
+    same(jacobian(mine, X, vectorize=True), jacobian(theirs, X, vectorize=True))
+    doubles = [randn(*shape).double().requires_grad_() for shape in ((2, 3), (3, 2))]
+    assert torch.autograd.gradgradcheck(tilesmith.gemm, doubles, check_batched_grad=True)
 
 
 # --- settings -----------------------------------------------------------------------------------------------------

@@ -301,6 +301,17 @@ def test_dynamic_sizes_stay_pytorchs():
     assert targets(gm)[aten.convolution.default] == 1
 
 
+def test_products_of_int8_that_wrap_around_stay_pytorchs():
+    a, v = (torch.full(shape, 9, dtype=torch.int8) for shape in ((4, 8), (8, 3)))
+    added = torch.ones(3, dtype=torch.int8)
+    for function, args in ((torch.mm, (a, v)), (torch.addmm, (added, a, v)), (torch.bmm, (a[None], v[None]))):
+        gm, lines = rewritten(lambda *args, function=function: function(*args), *args)
+        assert torch.equal(gm(*args), function(*args))
+        assert [(line.ours, line.reason) for line in lines] == [
+            (False, "the result is torch.int32, PyTorch has torch.int8")
+        ]
+
+
 def test_what_no_database_and_no_estimate_favours_stays():
     _, lines = rewritten(torch.mm, randn(4, 8), randn(8, 3), ours="auto")
     assert [line.ours for line in lines] == [False]

@@ -33,6 +33,8 @@ _is_deterministic: Callable[[], bool] = _C._get_deterministic_algorithms
 
 
 PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter, torch.nn.Buffer})
+# Tensors of autograd's own vmap (``is_grads_batched``): plain to Python, unseen by torch.func, and without memory.
+is_batched: Callable[[torch.Tensor], bool] = _C._functorch.is_legacy_batchedtensor
 
 
 def is_launch(*tensors: Optional) -> bool:
@@ -40,7 +42,7 @@ def is_launch(*tensors: Optional) -> bool:
     if _C.is_grad_enabled() or torch_watches() or torch_settings():
         return False
     for each in tensors:  # noqa: SIM110  a generator takes twice the time
-        if type(each) not in PLAIN_TYPES and each is not None:
+        if each is not None and (type(each) not in PLAIN_TYPES or is_batched(each)):
             return False
     return True
 

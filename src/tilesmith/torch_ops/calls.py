@@ -20,7 +20,7 @@ from tilesmith.errors import ArgumentError
 from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.runtime.torch_rules import why_watched
 from tilesmith.torch_ops import gemm as _gemm
-from tilesmith.torch_ops.arguments import PLAIN_TYPES, ConvArguments, GemmArguments
+from tilesmith.torch_ops.arguments import PLAIN_TYPES, ConvArguments, GemmArguments, is_batched
 from tilesmith.torch_ops.forms import ConvForm, conv_form
 from tilesmith.torch_ops.library import as_autocast
 from tilesmith.torch_ops.recording import RecordedLaunch, record
@@ -44,7 +44,10 @@ Options = tuple[Any, ...]
 def _is_seen(arrays: Arrays) -> bool:
     """Whether an operator must be called: for a trace, a mode, a transform, or what type or device of tensors needs."""
     for each in arrays:
-        if each is not None and type(each) not in PLAIN_TYPES and hasattr(type(each), "__torch_function__"):
+        if type(each) in PLAIN_TYPES:
+            if is_batched(each):
+                return True
+        elif hasattr(type(each), "__torch_function__"):
             return True
     if all(each is None or getattr(each, "is_meta", False) for each in arrays):
         return True

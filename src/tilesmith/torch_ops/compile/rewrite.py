@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from tilesmith.errors import ProblemError
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import Signature
 from tilesmith.torch_ops.compile.builder import begin as begin_work
@@ -32,7 +33,7 @@ from tilesmith.torch_ops.compile.norms import fold_together, joins
 from tilesmith.torch_ops.compile.report import Line
 from tilesmith.torch_ops.describe import conv_problem, gemm_problem
 from tilesmith.torch_ops.placed import allow_place
-from tilesmith.torch_ops.results import conv_strides
+from tilesmith.torch_ops.results import conv_strides, result_dtype
 from tilesmith.torch_ops.undispatched import allow_in_place
 
 BACKWARD = aten.convolution_backward.default
@@ -256,6 +257,9 @@ def _epilogue(chain: Chain) -> Epilogue:
 
 def _signature(chain: Chain, lasting: Any) -> Signature:
     """The problem of a chain; ``lasting``: a convolution's operands where they shall be channels last."""
+    ours, theirs = result_dtype(value(_operands(chain.head)[1])), value(chain.head).dtype
+    if ours != theirs:  # sums of int8 wrap around in PyTorch
+        raise ProblemError(f"the result is {ours}, PyTorch has {theirs}")
     if chain.head.target is not CONVOLUTION:
         return _gemm_signature(chain)
     x, w = lasting or (value(each) for each in args_of(chain.head)[:2])
@@ -280,8 +284,6 @@ def _gradient_signature(mode: str, tensors: Any, shape: Any) -> Signature:
 
 
 def _gemm_signature(chain: Chain) -> Signature:
-    from tilesmith.errors import ProblemError
-
     added, a, b = _operands(chain.head)
     if added is not None:
         alpha, beta = chain.head.kwargs.get("alpha", 1), chain.head.kwargs.get("beta", 1)
@@ -296,7 +298,7 @@ def _gemm_signature(chain: Chain) -> Signature:
 
 
 def _operands(head: Node) -> tuple[Any, Any, Any]:
-    """The addend and the matrices."""
+    """The addend of a product, and the matrices; of a convolution None and its arguments."""
     added = args_of(head)[0] if head.target in (aten.addmm.default, aten.baddbmm.default) else None
     return (added, *(args_of(head) if added is None else args_of(head)[1:]))
 
