@@ -260,6 +260,16 @@ def test_what_lies_behind_a_convolution_has_eagers_strides(view):
     assert gm(x, w).stride() == view(conv(x, w)).stride()
 
 
+def test_a_product_lies_as_the_sum_that_it_stands_for():
+    def net(a, v, r):
+        return torch.relu(r + torch.mm(a, v).view(2, 3, 4, 5))
+
+    arrays = randn(24, 8), randn(8, 5), randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    gm, fused = check(net, *arrays)
+    assert fused == [("residual", "relu")]
+    assert gm(*arrays).stride() == net(*arrays).stride() == arrays[2].stride()
+
+
 def test_views_that_need_the_former_strides():
     """Of two floats as a complex number, of a float as two integers: the last axis has to have stride 1."""
     pair = randn(2, 8, 9, 2)

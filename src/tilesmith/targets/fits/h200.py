@@ -83,8 +83,8 @@ H200 = Fit(
         torn_line=100,
         both=1.5,
         residual=1.5,
+        gathers=0.3e-6,  # from 72 pairs of one tile, as a convolution and as a product
         once=0.25e-6,  # an H100, like the next two: the median of 18 products in rows
-        gathers=0.3e-6,
         torn_clusters=(1.01, 0.94),
         wide_clusters=1.05,
         # A cluster lies in one part of the chip.

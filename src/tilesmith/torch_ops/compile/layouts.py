@@ -29,8 +29,8 @@ class Layouts:
 
     def __init__(self, graph: Graph, mode: Any) -> None:
         self.graph, self.mode = graph, mode
-        self._before: dict[Node, Any] = {}  # the strides that changed nodes had, and nodes that have them again
-        self._again: dict[Node, Node] = {}
+        self._before: dict[Node, Any] = {}  # changed nodes, with the strides that they had
+        self._again: dict[Node, Node] = {}  # for changed nodes, those that have these strides again
         self._converted: dict[Node, Node] = {}
         self.free = all(
             node.op != "call_function" or node.target is operator.getitem
@@ -104,7 +104,10 @@ class Layouts:
                 assert isinstance(source, Node)
                 again = write.call(node.target, self._restored(source, write), *more, like=node, **node.kwargs)
             else:
-                again = _laid(write, node, self._before[node])
+                again = node
+            strides = self._before[node]
+            if strides and value(again).stride() != strides:  # no view, or one of a product whose sum lay otherwise
+                again = _laid(write, node, strides)
             self._again[node] = again
         return self._again[node]
 
