@@ -1,7 +1,7 @@
 """`make gpu-bench`: tunes the problem lists on a GPU, measures them beside cuDNN and cuBLAS, writes the docs' tables.
 
     python benchmarks/gpu/bench.py [--time-limit SECONDS] [--tune-seconds S] [--passes N]
-        [--again | --keep-searches] [--generated-only] [--result NAME] [LIST ...]
+        [--again | --keep-searches] [--fewer N] [--generated-only] [--result NAME] [LIST ...]
 
 All lists of benchmarks/problems that are for GPUs, on every GPU of the machine at once, a process each
 (``bench_worker.py`` says what is done with a problem). The user database of the run is build/gpu-bench/.
@@ -61,6 +61,10 @@ def main() -> int:
         help="take configs that another version's search found, if it had time enough and today's untuned choice is of "
         "the same solver",
     )  # fmt: skip
+    parser.add_argument(
+        "--fewer", type=int, default=0, metavar="N",
+        help="search and measure anew what is there if fewer configs were measured",
+    )  # fmt: skip
     parser.add_argument("--passes", type=int, default=1, help="fresh processes that measure each problem")
     parser.add_argument("--sample", type=int, default=1, help="every n-th problem alone")
     parser.add_argument("--result", default="", metavar="NAME", help="of the result file: gpu_bench_NAME.json")
@@ -74,7 +78,8 @@ def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     words = " ".join(sys.argv[1:])
     command = f"make gpu-bench ARGS='{words}'" if words else "make gpu-bench"
-    results = Results(tables.RESULTS / f"gpu_bench_{options.result or slug(cuda_devices()[0].name)}.json", command)
+    path = tables.RESULTS / f"gpu_bench_{options.result or slug(cuda_devices()[0].name)}.json"
+    results = Results(path, command, options.fewer)
     todo = [
         {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
          "seconds": options.seconds, "external": not options.generated_only,
@@ -149,8 +154,8 @@ def searches_of(paths: Iterable[Path]) -> dict[tuple[str, str, str], dict]:
 class Results:
     """The result file: rows by list and problem."""
 
-    def __init__(self, path: Path, command: str) -> None:
-        self.path, self._command = path, command
+    def __init__(self, path: Path, command: str, least_trials: int = 0) -> None:
+        self.path, self._command, self._least_trials = path, command, least_trials
         self._lock = threading.Lock()
         self._rows: dict[tuple[str, str, str], dict] = {}
         self._searches: dict[tuple[str, str, str], dict] = {}
@@ -170,9 +175,12 @@ class Results:
         self._elsewhere = searches_of(other for other in sorted(tables.results()) if other != path)
 
     def has(self, *problem: str) -> bool:
-        """Whether a problem is measured, and its search, if it found less than the untuned choice, had time enough."""
+        """Whether a problem is measured, and its search, if it found less than the untuned choice, had time enough,
+        and measured as many configs as were asked for, if there are so many."""
         row = self._rows.get(problem, {})  # type: ignore[call-overload]
-        return bool((row.get("bench") or {}).get("status") == "ok" and not tables.is_cut_short(row))
+        tune = row.get("tune") or {}
+        short = tune.get("ended") == "budget" and tune["trials"] < self._least_trials
+        return bool((row.get("bench") or {}).get("status") == "ok" and not short and not tables.is_cut_short(row))
 
     def lacked_time(self, *problem: str) -> bool:
         """Whether the last search of a problem, of any version, ended with less than its untuned choice."""
@@ -201,7 +209,10 @@ class Results:
         with self._lock:
             self._about |= {key: value for key, value in row.pop("about", {}).items() if value}
             kept = {"command": task["command"], "direction": task["direction"], "tune": None, "external": None} | row
-            self._rows[name, task["command"], task["direction"]] = kept | {"generator": generator_digest("cuda")}
+            problem = (name, task["command"], task["direction"])
+            works = (row.get("bench") or {}).get("status") == "ok"
+            if works or (self._rows.get(problem, {}).get("bench") or {}).get("status") != "ok":
+                self._rows[problem] = kept | {"generator": generator_digest("cuda")}
         self._write_sometimes()
 
     def _write_sometimes(self) -> None:

@@ -152,6 +152,16 @@ def test_what_is_compiled_is_measured_though_the_time_is_over(place, monkeypatch
     assert result.trials == session.LEAST
 
 
+def test_the_untuned_choice_is_measured_though_the_time_is_over(place, monkeypatch):
+    """Else a search may end with what an earlier one found elsewhere, and be slower than no search."""
+    started = compilers(monkeypatch, lambda number: 2.0 if number == 0 else 0.0)
+    monkeypatch.setattr(session._Budget, "out_of_time", property(lambda _: len(started) > session.LEAST))
+    monkeypatch.setattr(session._Budget, "left_s", property(lambda budget: 0.0 if budget.out_of_time else 60.0))
+    seen = []
+    tune(GEMM, H200, progress=seen.append, **QUICK, **place)
+    assert [each.untuned_us is not None for each in seen if each.phase == "playoff"] == [True]
+
+
 def test_a_slow_compiler_holds_nobody_up(place, monkeypatch):
     slow = []
     started = compilers(monkeypatch, lambda number: 300.0 if slow == [number] else 0.1)
@@ -160,6 +170,43 @@ def test_a_slow_compiler_holds_nobody_up(place, monkeypatch):
     result = tune(GEMM, H200, max_seconds=budget, **QUICK, **place)
     assert result.trials >= 8
     assert result.seconds < 250.0
+
+
+def test_compilers_that_begin_cold_have_not_failed(place, monkeypatch):
+    """On a fresh machine the first compilers read their library from the disk, all at once."""
+    monkeypatch.setattr(session, "SLOW_S", 0.2)
+    compilers(monkeypatch, lambda number: 0.8 if number < 4 else 0.0)
+    result = tune(GEMM, H200, max_trials=12, max_seconds=120.0, **QUICK, **place)
+    assert (result.trials, result.failed) == (12, 0)
+
+
+def test_where_every_compilation_is_slow_none_has_failed_for_it(place, monkeypatch):
+    monkeypatch.setattr(session, "SLOW_S", 0.1)
+    compilers(monkeypatch, lambda number: 0.4)
+    result = tune(GEMM, H200, max_trials=12, max_seconds=120.0, **QUICK, **place)
+    assert (result.trials, result.failed) == (12, 0)
+
+
+def test_a_kernel_that_is_slow_beside_others_has_failed(place, monkeypatch):
+    monkeypatch.setattr(session, "SLOW_S", 0.3)
+    compilers(monkeypatch, lambda number: 100.0 if number == 9 else 0.0)
+    result = tune(GEMM, H200, max_trials=12, max_seconds=120.0, **QUICK, **place)
+    assert (result.trials, result.failed) == (12, 1)
+
+
+def test_no_time_is_kept_for_a_compilation_that_nothing_needs(place, monkeypatch):
+    budgets = []
+
+    class Kept(session._Budget):
+        def __init__(self, *arguments, **named):
+            super().__init__(*arguments, **named)
+            budgets.append(self)
+
+    monkeypatch.setattr(session, "_Budget", Kept)
+    compilers(monkeypatch, lambda number: 0.3)
+    for known in (False, True):  # a finalist of an earlier search may have to be compiled again
+        tune(GEMM, H200, max_trials=16 if known else 8, max_seconds=120.0, **QUICK, **place)
+        assert (budgets[-1].compile_s > 0.25) == known
 
 
 def test_the_winner_is_not_compiled_again(place, monkeypatch):

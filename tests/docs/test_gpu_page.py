@@ -229,6 +229,18 @@ def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     again = gpu_bench.Results(path, "make gpu-bench")
     assert again.has("boo", command, direction)
     assert not again.has("boo", second, other)
+    again.add("boo", task, {"bench": {"status": "failed", "reason": "later", "ratio": {}}})
+    assert again.has("boo", command, direction)  # a run that fails loses nothing
+    searched = {"trials": 9, "speedup": 1.0, "seconds": 2.0}
+    again.add("boo", task, answer | {"tune": searched | {"ended": "budget"}})
+    again.add("boo", later, answer | {"tune": searched | {"ended": "converged"}})
+    again.write()
+    short = gpu_bench.Results(path, "make gpu-bench", 10)
+    assert not short.has("boo", command, direction)
+    assert short.has("boo", second, other)
+    again = gpu_bench.Results(path, "make gpu-bench", 9)
+    assert again.has("boo", command, direction)
+    results.write()
     held = json.loads(path.read_text())
     assert held["cudnn"] == "cuDNN 9"
     assert held["wall"] == [{"seconds": 20.0, "problems": 2, "devices": 4}]

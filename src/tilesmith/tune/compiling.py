@@ -49,6 +49,10 @@ class CompileQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def has(self, point: Point) -> bool:
+        """Whether a point waits here."""
+        return any(each.point == point for each in self._waiting)
+
     def submit(self, points: Sequence[Point], limit_s: Callable[[], float] | None = None) -> None:
         """Begin with points; the first ones are compiled first. ``limit_s`` is for these alone."""
         for point in points:

@@ -313,6 +313,7 @@ class _Search:
         self.log = TrialLog()
         self.clock = Clock()
         self.known = 0
+        self.awaits_untuned = False  # it is compiled, or waits for the worker
         self.first: list[Point] = []
         # A GPU's kernels leave the host's cores to the compilers, but for the one that queues them.
         self.streams = job.device >= 0
@@ -358,7 +359,7 @@ class _Search:
         Raises ``TimeOverError`` if nothing was measured by then.
         """
         self.clock.ends = self.budget.cut
-        queue = CompileQueue(self.job, units, self._compile_s)
+        queue = CompileQueue(self.job, units, lambda: self._compile_s(units.patience_s))
         cut = False
         try:
             self._measure_all(queue, measurer, units)
@@ -376,7 +377,8 @@ class _Search:
         """The loop: what is compiled is measured, and the strategy learns of it."""
         # While the defaults are compiled, the strategy finds what comes next.
         queue.submit(
-            self._next(len(self.strategy.solvers) if self.streams else BATCH, first=not self.log.records), self._first_s
+            self._next(len(self.strategy.solvers) if self.streams else BATCH, first=not self.log.records),
+            lambda: self._first_s(units.patience_s),
         )
         if self.streams:
             self._refill(queue)  # and more, while the worker starts and makes the oracle
@@ -391,9 +393,12 @@ class _Search:
                 queue.submit(self._next(BATCH))
             if not len(queue):
                 break
-            # The first answer is waited for; then what is not compiled when the time is over is not looked at.
-            patience = max(0.0, self.budget.left_s if self.log.time_s else self.clock.left_s())
+            # The first answer is waited for, and the untuned choice, than which no answer may be slower; then what is
+            # not compiled when the time is over is not looked at.
+            answered = self.log.time_s and not queue.has(self.job.untuned)
+            patience = max(0.0, self.budget.left_s if answered else self.clock.left_s())
             built = queue.take(BATCH if self.streams else None, patience)
+            self.awaits_untuned = queue.has(self.job.untuned) or self.job.untuned in {each.point for each in built}
             if not built and (len(queue) or self.budget.out_of_time):
                 break
             if self.overlap and not self.streams:
@@ -411,7 +416,8 @@ class _Search:
 
     def _learn(self, measurer: Measurer, units: UnitBuilder) -> None:
         """Predicts the seconds of the ending from the times met so far."""
-        self.budget.compile_s = units.least_s if math.isfinite(units.least_s) else 0.0
+        if not self.streams or self.known:  # a GPU's kernels are each compiled alone; an earlier search's may be gone
+            self.budget.compile_s = units.least_s if math.isfinite(units.least_s) else 0.0
         self.budget.check_s = measurer.runner.check_s
         best = self.log.best()
         self.budget.best_s = self.log.time_s[best] if best is not None else 0.0
@@ -426,9 +432,10 @@ class _Search:
         self.clock.ends = self.budget.cut
 
     def _is_over(self) -> bool:
-        """No time is left, and something was measured of what could be."""
-        least = LEAST if self.streams else 1
-        return self.budget.out_of_time and len(self.log.records) - self.known >= least
+        """No time is left, and something was measured of what could be, the untuned choice before all."""
+        if not self.budget.out_of_time or (self.awaits_untuned and self.job.untuned not in self.log.records):
+            return False
+        return len(self.log.records) - self.known >= (LEAST if self.streams else 1)
 
     def _refill(self, queue: CompileQueue) -> None:
         """Keep the compilers busy: a strategy that is asked for many at a time is asked less often."""
@@ -447,13 +454,13 @@ class _Search:
         self.budget.trials += len(batch)
         return batch
 
-    def _compile_s(self) -> float:
+    def _compile_s(self, patience_s: float) -> float:
         """How long a compiler may take; what ends with the budget is never looked at."""
-        return min(self.slow_s, max(0.0, self.budget.left_s)) if self.log.time_s else self.slow_s
+        return min(patience_s, max(0.0, self.budget.left_s)) if self.log.time_s else patience_s
 
-    def _first_s(self) -> float:
+    def _first_s(self, patience_s: float) -> float:
         """The same for the defaults: without them there may be no answer at all."""
-        return COMPILE_S if not self.log.time_s else self._compile_s()
+        return COMPILE_S if not self.log.time_s else self._compile_s(patience_s)
 
     def tell(self, phase: str, chosen: Point | None = None) -> None:
         best, known, time_s = chosen or self.log.best(), len(self.log.records), self.log.time_s

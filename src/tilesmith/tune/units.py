@@ -19,12 +19,17 @@ from tilesmith.toolchain.resources import KernelResources
 from tilesmith.toolchain.toolchains import Toolchain
 from tilesmith.tune.clock import Clock, TimeOverError
 
+COLD_S = 30.0  # of compilers that begin before the first has ended
+SLOW_TIMES = 4  # as long as the fastest compilation: a kernel that takes longer is too slow where all are slow
+
 
 class UnitBuilder:
     """``build`` and ``start`` may be called from one thread at a time; ``parallel`` is the number of compilers.
 
     No compiler begins or is waited for beyond ``clock``. A kernel whose compiler had ``slow_s`` seconds and did not end
-    has failed; of one that had less nothing is known.
+    has failed; of one that had less nothing is known. Where other work slows all compilers they have more
+    (``SLOW_TIMES``), and those that begin before the first has ended have ``COLD_S``: on a fresh machine they all read
+    the compiler's library from the disk at once, which took more than 5 s on one with 64 cores.
 
     A kernel that ``cache`` holds is not compiled again. C kernels share compiler calls. Those of a GPU have one each:
     a call costs a tenth of a second beside a compilation of half a second and more, and what is compiled alone is
@@ -97,6 +102,11 @@ class UnitBuilder:
         return tuple(self._units[source.symbol] for source in draft.sources)
 
     @property
+    def patience_s(self) -> float:
+        """Seconds after which a compiler that begins now is too slow."""
+        return max(self._slow_s, COLD_S if math.isinf(self.least_s) else SLOW_TIMES * self.least_s)
+
+    @property
     def has_cut(self) -> bool:
         """Whether something was not compiled because there was no time."""
         return bool(self._cut)
@@ -165,11 +175,11 @@ class UnitBuilder:
         return True
 
     def _build_group(self, group: Sequence[Source], path: Path, limit_s: Callable[[], float]) -> None:
-        limit = min(limit_s(), self.clock.left_s())
+        patience, limit = self.patience_s, min(limit_s(), self.clock.left_s())
         try:
             resources = self._compile(group, path, limit)
         except CompileError as error:
-            if isinstance(error, SlowCompilerError) and (limit < self._slow_s or self.clock.over):
+            if isinstance(error, SlowCompilerError) and (limit < patience or self.clock.over):
                 self._cut.update(source.symbol for source in group)
                 return
             if len(group) == 1:
