@@ -4,7 +4,7 @@ python benchmarks/default_packages.py [-o dist/packages] [-j JOBS] [--target TAR
 
 Kernels go to the cache, so a build that was interrupted goes on where it stopped; a package that today's generator made
 is left as it is (``--again`` makes it anew). Nothing is measured. The package for the H200 takes what searches found
-there (gpu_bench_*nvidia_h200.json of benchmarks/results/), and has these rows in its find-db; all else is estimated.
+there (gpu_bench_*h200.json of benchmarks/results/), and has these rows in its find-db; all else is estimated.
 The CPU packages are for any processor of their level: they run where there are as many cores, or more.
 
 Exit status 1 if a package is larger than 15 MB, or lacks a problem.
@@ -40,17 +40,20 @@ from tilesmith.targets.names import parse_target
 
 ROOT = Path(__file__).parents[1]
 LISTS = sorted((ROOT / "benchmarks" / "problems").glob("*.txt"))
-SEARCHES = tuple(ROOT / "benchmarks" / "results" / f"gpu_bench_{name}nvidia_h200.json" for name in ("", "gemms_"))
+SEARCHES = tuple(
+    ROOT / "benchmarks" / "results" / f"gpu_bench_{name}h200.json"
+    for name in ("nvidia_", "gemms_nvidia_", "irregular_")
+)
 NAME = "default"
 CPUS = tuple(f"{level}:{cores}:generic" for level in ("x86_64-v3", "x86_64-v4") for cores in (1, 4, 16))
 TARGETS = ("sm_90a:132:h200", *CPUS)
 MOST = 15_000_000  # bytes
 # The revisions that the solvers had when the searches were made.
 REVISIONS = {
-    "wgmma_gemm": 6, "wgmma_conv": 5, "wgmma_halo": 5, "wgmma_halo_wrw": 2, "mma_dense": 4, "ffma_dense": 4,
-    "mma_thin": 2, "wgmma_thin": 1, "cuda_depthwise": 1, "mma_depthwise": 1, "mma_narrow_groups": 1, "first_layer": 2,
+    "wgmma_gemm": 6, "wgmma_conv": 5, "wgmma_halo": 5, "wgmma_halo_wrw": 2, "mma_dense": 5, "ffma_dense": 4,
+    "mma_thin": 2, "wgmma_thin": 2, "cuda_depthwise": 1, "mma_depthwise": 1, "mma_narrow_groups": 1, "first_layer": 2,
     "first_layer_wrw": 1, "mma_phases": 1, "wgmma_phases": 1, "mma_runs": 1, "mma_runs_bwd": 1, "mma_runs_wrw": 1,
-    "wgmma_gemm_copied": 1,
+    "wgmma_gemm_copied": 1, "ffma_thin": 1, "first_rows": 1, "first_rows_wrw": 1,
 }  # fmt: skip
 
 
@@ -111,10 +114,11 @@ def measured_rows() -> Iterator[Record]:
     A row counts as long as its solver has the revision of that time, accepts the problem, and has the config.
     """
     for path in SEARCHES:
-        yield from _rows_of(json.loads(path.read_text()))
+        yield from rows_of(json.loads(path.read_text()))
 
 
-def _rows_of(found: dict[str, Any]) -> Iterator[Record]:
+def rows_of(found: dict[str, Any]) -> Iterator[Record]:
+    """``measured_rows`` of one result file."""
     target = parse_target(found["target"])
     machine = found["machine"]
     for item in (item for items in found["lists"].values() for item in items):

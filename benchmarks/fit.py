@@ -29,6 +29,7 @@ import sys
 import textwrap
 from collections.abc import Collection, Iterable
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import get_type_hints
 
@@ -173,9 +174,14 @@ def _is_beyond(part, place: int, number: float) -> bool:
 
 
 def _fittable(part) -> list[str]:
-    hints = get_type_hints(type(part), include_extras=True)
-    fixed = {field.name for field in fields(part) if hints[field.name].__metadata__[0] is Unit.CLUSTERS}
-    return [field.name for field in fields(part) if field.name not in {*fixed, "clock"}]
+    return _fittable_of(type(part))
+
+
+@cache
+def _fittable_of(kind: type) -> list[str]:
+    hints = get_type_hints(kind, include_extras=True)
+    fixed = {field.name for field in fields(kind) if hints[field.name].__metadata__[0] is Unit.CLUSTERS}
+    return [field.name for field in fields(kind) if field.name not in {*fixed, "clock"}]
 
 
 def _values(part, name: str) -> tuple[float, ...]:

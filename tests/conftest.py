@@ -55,6 +55,7 @@ ONE_WORKER = {
 }  # fmt: skip
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.is_relative_to(needs.TESTS):

@@ -207,6 +207,13 @@ def test_no_time_is_kept_for_a_compilation_that_nothing_needs(place, monkeypatch
     for known in (False, True):  # a finalist of an earlier search may have to be compiled again
         tune(GEMM, H200, max_trials=16 if known else 8, max_seconds=120.0, **QUICK, **place)
         assert (budgets[-1].compile_s > 0.25) == known
+        assert budgets[-1].round_s < 1.0  # it was met
+
+
+def test_the_playoff_of_short_kernels_is_expected_to_be_short():
+    long, short = (session._Budget(None, 12.0, 1.5, best_s=1e-5, round_s=each) for each in (session.math.inf, 5e-4))
+    assert long.races_s == pytest.approx(1.44 * 4 / 3)
+    assert short.races_s == pytest.approx(2 * 31 * 5 * 5e-4 * 4 / 3)
 
 
 def test_the_winner_is_not_compiled_again(place, monkeypatch):

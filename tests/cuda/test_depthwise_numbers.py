@@ -11,6 +11,7 @@ from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
 from tilesmith.solvers.cuda.depthwise_planes.solver import DepthwisePlanesSolver
 from tilesmith.solvers.solver import Accepted, Config
+from tilesmith.toolchain.build import build_unit
 
 # The values of configs are those of the solver's axes, in their order.
 MMA, PLANES, GATHER = DepthwiseMmaSolver(), DepthwisePlanesSolver(), DepthwiseCudaSolver()
@@ -50,6 +51,28 @@ CASES = [
     (GATHER, last(6, (7, 9), (3, 2), "wrw", n=3, dtype="fp32", padding=1, stride=2), (2, 2, 3, 64, 0, 2, 2)),
     (GATHER, last(4, (4, 5), (2, 2), "wrw", dtype="fp16"), (2, 4, 6, 64, 0, 2, 2)),  # x meets no dy beyond the image
 ]  # fmt: skip
+
+
+def gathers(*values):
+    names = ("channels_per_thread", "rows_per_thread", "columns_per_thread", "threads", "rows_ahead", "filter_rows",
+             "blocks_per_sm")  # fmt: skip
+    return Config(tuple(zip(names, values, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("signature", "values"),
+    [
+        (last(720, (1, 2048), (1, 7), padding=(0, 3)), (4, 1, 12)),
+        (last(720, (1, 2048), (1, 7), padding=(0, 3)), (2, 1, 8)),
+        (last(96, (40, 40), (3, 3), "bwd", stride=2, padding=1), (4, 6, 4)),
+    ],
+)
+def test_registers_are_about_those_that_the_compiler_takes(signature, values, tmp_path):
+    """Blocks on an SM follow from them; the estimate was up to twice as high."""
+    solver, problem = DepthwiseCudaSolver(), signature.canonical.geometry
+    config = gathers(*values, 256, 1, 0, 0)
+    (found,) = build_unit(solver.draft(problem, config, H200).sources, H200, tmp_path / "unit")
+    assert 0.75 < solver.tile(problem, config, H200).held_registers / found.registers < 1.3
 
 
 def named(value):

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
+import axis_effects  # noqa: E402
 import fit as command  # noqa: E402
 from timings import timings  # noqa: E402
 
@@ -134,6 +135,27 @@ def test_fits_of_two_days_choose_alike():
     some = set(sorted({row.problem for row in first} & {row.problem for row in second})[::4])
     assert len(some) > 10
     assert command.compared(H200, *([row for row in day if row.problem in some] for day in (first, second))) == 0
+
+
+def test_a_ring_of_two_stages_is_estimated_as_it_was_measured(monkeypatch, capsys):
+    """38 pairs of configs on an H200 that differ in this alone; without the term for it, 1.00."""
+    files = [str(ROOT / "benchmarks" / "results" / f"gpu_{name}_h200.jsonl") for name in ("few_outputs", "deconv")]
+    monkeypatch.setattr(sys, "argv", ["axis_effects.py", *files, "--solver", "mma_phases", "--apart", "0"])
+    assert axis_effects.main() == 0
+    (line,) = [
+        line for line in capsys.readouterr().out.splitlines() if line.split()[:4] == "mma_phases stages 2 3".split()
+    ]
+    pairs, measured, estimated = line.split()[4:7]
+    assert int(pairs) > 30
+    assert 0.9 < float(measured) < 0.96
+    assert abs(float(estimated) - float(measured)) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("second", "found"), [("a=1 b=3", ("b", 2, 3)), ("a=2 b=3", None), ("a=1 b=2", None), ("a=1", None)]
+)
+def test_pairs_of_configs_differ_in_one_axis(second, found):
+    assert axis_effects.differing("a=1 b=2", second) == found
 
 
 def test_clusters_are_chosen_as_they_were_measured():

@@ -61,6 +61,8 @@ class Runner:
         #: Seconds of the longest check so far.
         self.check_s = 0.0
         self.certify_s = 0.0
+        #: Seconds that a plan takes in a round of a race, at most so far.
+        self.round_s = 0.0
         self._worker: WorkerProcess | None = None
         self._ready = False
         self._loaded: dict[str, Load] = {}
@@ -139,6 +141,7 @@ class Runner:
             self._await_ready()
             assert self._worker is not None
             self._worker.report.write("")
+            began = time.monotonic()
             try:
                 reply = self._ask(Race(tuple(running), rounds, budget_s, self._threads, drop_ratio, compares), limit_s)
             except WorkerDiedError as death:
@@ -152,6 +155,7 @@ class Runner:
                 running = [name for name in running if name not in out and name in self._loaded]
                 continue
             if isinstance(reply, Raced):
+                self.round_s = max(self.round_s, (time.monotonic() - began) / (rounds * len(running)))
                 result.timings = {name: timing for name, timing in reply.timings.items() if name not in reply.wrong}
                 result.failed.update(reply.wrong)
                 self.unload(tuple(reply.wrong))

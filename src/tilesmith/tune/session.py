@@ -31,7 +31,7 @@ from tilesmith.tune.compiling import CompileQueue
 from tilesmith.tune.job import Job, make_job
 from tilesmith.tune.measuring import Measurer
 from tilesmith.tune.model import Model
-from tilesmith.tune.playoff import FINALISTS, SECOND_RACE, Outcome, decide, fall_back, keep, to_certify
+from tilesmith.tune.playoff import FINALISTS, ROUNDS, SECOND_RACE, Outcome, decide, fall_back, keep, to_certify
 from tilesmith.tune.process import Workers
 from tilesmith.tune.progress import DONE, PLAYOFF, SEARCH, Listener, Progress, silent
 from tilesmith.tune.runner import Runner
@@ -213,8 +213,9 @@ def _winner(job: Job, outcome: Outcome, shipped: Point) -> Point:
 class _Budget:
     """Trials and seconds; seconds include the playoff and the last compile.
 
-    ``compile_s``, ``check_s``, ``certify_s`` and ``best_s`` are what the search has met: the shortest compilation, the
-    longest check of a config, the longest of one that may be chosen, the fastest kernel. With ``external`` other
+    ``compile_s``, ``check_s``, ``certify_s``, ``round_s`` and ``best_s`` are what the search has met: the shortest
+    compilation, the longest check of a config, the longest of one that may be chosen, the longest that a config took in
+    a round of a race, the fastest kernel. With ``external`` other
     libraries' kernels are loaded in the playoff. No seconds count while it ``waits`` for a device's process to be up.
     """
 
@@ -228,6 +229,7 @@ class _Budget:
     check_s: float = 0.0
     best_s: float = 0.0
     certify_s: float = 0.0
+    round_s: float = math.inf
     external: bool = False
     waits: bool = False
     stages: dict[str, float] = field(default_factory=dict)
@@ -259,9 +261,11 @@ class _Budget:
 
     @property
     def races_s(self) -> float:
-        """Seconds of both races of the playoff. Each of the finalists runs three times at least in a race."""
+        """Seconds of both races of the playoff: twice what the rounds of the search let one expect. Each of the
+        finalists runs three times at least in a race."""
         least = 3 * (FINALISTS + 1) * self.best_s
-        return max(self.playoff_s, least) + max(self.playoff_s * SECOND_RACE, least)
+        whole = min(self.playoff_s, 2 * ROUNDS * (FINALISTS + 1) * self.round_s)
+        return max(whole, least) + max(whole * SECOND_RACE, least)
 
     @property
     def ending_s(self) -> float:
@@ -419,6 +423,7 @@ class _Search:
         if not self.streams or self.known:  # a GPU's kernels are each compiled alone; an earlier search's may be gone
             self.budget.compile_s = units.least_s if math.isfinite(units.least_s) else 0.0
         self.budget.check_s = measurer.runner.check_s
+        self.budget.round_s = measurer.runner.round_s or math.inf
         best = self.log.best()
         self.budget.best_s = self.log.time_s[best] if best is not None else 0.0
         if best is not None:

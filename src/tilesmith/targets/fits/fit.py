@@ -270,6 +270,7 @@ class PhasesFit:
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     latency: Annotated[float, SECONDS, "That is not hidden of memory."]
     copied: Annotated[float, SECONDS, "Of the launch that copies odd channels to whole pieces, beside its bytes."]
+    pair: Annotated[float, SHARE, "Of the seconds of a block alone on its SM, what a ring of two stages adds."]
     overlap: Annotated[Pair, Unit.EXPONENT, "How far units and waits, and then computing and moving, overlap."]
 
 

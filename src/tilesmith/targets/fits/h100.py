@@ -125,6 +125,7 @@ H100_80GB_HBM3 = replace(
         bandwidth=0.9721,
         latency=1.65e-06,
         copied=1.76e-06,
+        pair=0.08,
         overlap=(1.83, 9.218),
     ),
     wide_phases=PhasesFit(
@@ -147,6 +148,7 @@ H100_80GB_HBM3 = replace(
         bandwidth=0.9939,
         latency=8.896e-06,
         copied=1.76e-06,
+        pair=0.08,
         overlap=(3.001, 6.551),
     ),
     first_rows=FirstRowsFit(

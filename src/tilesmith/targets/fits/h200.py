@@ -221,6 +221,7 @@ H200 = Fit(
         bandwidth=0.8034,
         latency=1.5e-06,
         copied=1.6e-06,
+        pair=0.08,
         overlap=(1.83, 3.905),
     ),
     # From 80 timings of ten problems.
@@ -244,6 +245,7 @@ H200 = Fit(
         bandwidth=0.51,
         latency=6.3e-6,
         copied=1.6e-06,
+        pair=0.08,
         overlap=(2.0, 3.7),
     ),
     depthwise=DepthwiseFit(

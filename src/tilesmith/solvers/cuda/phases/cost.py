@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 
 
 def phases_seconds(t: PhasesTile, fit: PhasesFit) -> float:
-    """Estimated seconds; ``fit`` is ``phases`` or, of warpgroups, ``wide_phases``. Stages take memory, no more."""
-    return _seconds(t, fit, t.value["strip_h"], t.value["blocks_per_sm"], t.resident)
+    """Estimated seconds; ``fit`` is ``phases`` or, of warpgroups, ``wide_phases``.
+
+    Of a ring of two stages, one is refilled while a block waits for the other; more than three change nothing.
+    """
+    blocks = t.value["blocks_per_sm"]
+    seconds = _seconds(t, fit, t.value["strip_h"], blocks, t.resident)
+    if t.value["stages"] > 2 or t.chunks == 1:
+        return seconds
+    return seconds * (1 + fit.pair / min(blocks, ceil(t.grid / t.target.cores)))
 
 
 def least_seconds(t: PhasesTile, fit: PhasesFit) -> float:
