@@ -5,7 +5,7 @@
 FILEs are timings of a card (benchmarks/results/*.jsonl). Of each problem, configs that differ in one axis alone are
 pairs. A line for a solver, an axis and its two values: how many pairs, and the geometric means of the larger value's
 time over the smaller one's, as measured and as estimated, with the least and the most measured; where there are as many
-pairs as asked, and the means' logarithms are that far apart.
+pairs as asked, and one mean over the other is that far from 1.
 """
 
 from __future__ import annotations

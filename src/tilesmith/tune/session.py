@@ -215,8 +215,8 @@ class _Budget:
 
     ``compile_s``, ``check_s``, ``certify_s``, ``round_s`` and ``best_s`` are what the search has met: the shortest
     compilation, the longest check of a config, the longest of one that may be chosen, the longest that a config took in
-    a round of a race, the fastest kernel. With ``external`` other
-    libraries' kernels are loaded in the playoff. No seconds count while it ``waits`` for a device's process to be up.
+    a round of a race, the fastest kernel. With ``external`` other libraries' kernels are loaded in the playoff. No
+    seconds count while it ``waits`` for a device's process to be up.
     """
 
     max_trials: int | None

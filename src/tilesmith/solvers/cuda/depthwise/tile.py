@@ -184,8 +184,8 @@ class DepthwiseTile(DepthwiseConfigured):
         """An estimate of the registers that the compiler gives a thread, which loads further ahead where it can.
 
         It keeps only some of the sums and of the filter at once where a row needs each tap once, and where phases of
-        backward data come one after the other: numbers for these by least squares from 54 texts (NVRTC 13.0), within a
-        sixth.
+        backward data come one after the other: numbers for these by least squares from 54 texts (NVRTC 13.0; standard
+        deviation a sixth).
         """
         g, v = self.g, self.value
         rows, columns = self.window
