@@ -43,11 +43,11 @@ typedef Runs<4, STEPS, SPREAD_K> RunsK;
 typedef Runs<2, TILES, SPREAD_N> RunsN;
 
 // The filter as products read it, with zeros beyond its edges. A thread brings four neighbours of k of a column, which
-// one lane has of one product; BATCH of them are under way. Lanes of a warp store into banks of their own, and read
-// neighbours in memory: of k, or (BY_COLUMNS) pairs of columns.
+// one lane has of one product; BATCH of them are under way, and in the text. Lanes of a warp store into banks of their
+// own, and read neighbours in memory: of k, or (BY_COLUMNS) pairs of columns.
 TS_MMA_DEVICE void fill(unsigned char *memory, const Element *b, i64 b_row, i64 b_column) {
   constexpr int QUADS = STEPS * 4, ALL = QUADS * COLUMNS, EACH = (ALL + WARPS * 32 - 1) / (WARPS * 32);
-  constexpr int BATCH = EACH < 16 ? EACH : 16;
+  constexpr int BATCH = EACH < 8 ? EACH : EACH < 16 ? (EACH + 1) / 2 : 8;
 #pragma unroll 1
   for (int first = 0; first < EACH; first += BATCH) {
     Element v[BATCH][4];
