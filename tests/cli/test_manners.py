@@ -17,7 +17,8 @@ from tilesmith.cli.main import VERBS, group, run
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.short_name import short_name
-from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.solvers.table_cpu import CPU_SOLVERS
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 from tilesmith.spelling import nearest_name
 
 GEMM = "gemm -m 8 -n 8 -k 8"

@@ -10,7 +10,7 @@ import pytest
 from cuda_chain import H200
 
 from tilesmith.problems.driver import parse_problem
-from tilesmith.solvers.table import CUDA_SOLVERS
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 from tilesmith.toolchain.build import build_unit
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "gpu" / "probes"))

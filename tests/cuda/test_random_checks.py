@@ -22,7 +22,7 @@ from tilesmith.runtime.device import DeviceMemory
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Config
-from tilesmith.solvers.table import CUDA_SOLVERS
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "gpu"))
 import checks

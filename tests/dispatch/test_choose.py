@@ -13,7 +13,8 @@ from tilesmith.dispatch.choice import Choice
 from tilesmith.dispatch.choose import Answer, Option, Unknown, choose
 from tilesmith.errors import NoSolutionError
 from tilesmith.solvers.solver import Accepted, Rejected
-from tilesmith.solvers.table import CUDA_SOLVERS, Candidate
+from tilesmith.solvers.table import Candidate
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 
 
 @dataclass(frozen=True)

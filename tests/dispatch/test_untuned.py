@@ -11,7 +11,7 @@ from tilesmith.dispatch.facts import options_of, with_predictions
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import explained, resolve
 from tilesmith.problems.gemm import GemmSignature
-from tilesmith.solvers import table
+from tilesmith.solvers import table_cpu
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.inventory import CHOICE, inventory, remove_damaged
@@ -104,7 +104,7 @@ def test_a_record_of_another_form_is_none(folder, request_, change):
 def test_a_solver_that_the_table_lacks_is_not_taken(folder, request_, monkeypatch):
     """A table that was changed in the process; its files are as they were."""
     chosen = untuned.recall(request_).solver
-    monkeypatch.setattr(table, "CPU_SOLVERS", [each for each in table.CPU_SOLVERS if each.name != chosen])
+    monkeypatch.setattr(table_cpu, "CPU_SOLVERS", [each for each in table_cpu.CPU_SOLVERS if each.name != chosen])
     assert resolve(request_).choice.solver != chosen
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from tilesmith.solvers.old_names import OLD_NAMES
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Axis
-from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.solvers.table_cpu import CPU_SOLVERS
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "axes.md"
 HEAD = """# Axes of configs

@@ -18,7 +18,8 @@ from tilesmith.dispatch.locations import open_databases
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.driver import parse_command
 from tilesmith.problems.epilogue import ACTIVATIONS
-from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.solvers.table_cpu import CPU_SOLVERS
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import _entry
 from tilesmith.tune.session import STRATEGIES

@@ -18,7 +18,9 @@ from tilesmith.problems.samples import sample_args, torch_args
 from tilesmith.solvers.external.candidate import CUDNN
 from tilesmith.solvers.external.library import ConvCall, array_of, library_call
 from tilesmith.solvers.solver import Accepted, Config
-from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS, candidates, external_solver
+from tilesmith.solvers.table import candidates, external_solver
+from tilesmith.solvers.table_cpu import CPU_SOLVERS
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 from tilesmith.targets.cpu import CPU_TARGETS
 from tilesmith.targets.cuda import CUDA_TARGETS
 

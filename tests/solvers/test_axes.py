@@ -10,7 +10,9 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.solvers.old_names import OLD_NAMES, has_old_names, read_config, same_config
 from tilesmith.solvers.solver import Accepted, parse_config
-from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS, candidates
+from tilesmith.solvers.table import candidates
+from tilesmith.solvers.table_cpu import CPU_SOLVERS
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 from tilesmith.targets.cpu import cpu_target
 from tilesmith.targets.cuda import cuda_target
 from tilesmith.tune.space import random_point

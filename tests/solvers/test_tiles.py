@@ -13,7 +13,7 @@ import pytest
 from tilesmith.problems.features import features_of
 from tilesmith.problems.rewrite import rewrites
 from tilesmith.solvers.solver import Accepted, Configured, refusal, steady
-from tilesmith.solvers.table import CUDA_SOLVERS
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 from tilesmith.targets.cuda import cuda_target
 
 ROOT = Path(__file__).parents[2]

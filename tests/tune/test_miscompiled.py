@@ -14,8 +14,9 @@ from tilesmith.dispatch.kept_calls import forget
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.errors import NoSolutionError
 from tilesmith.problems.driver import command_of
-from tilesmith.solvers import table
+from tilesmith.solvers import table_cpu
 from tilesmith.solvers.c.reference.solver import ReferenceSolver
+from tilesmith.solvers.solver import Plain
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain.cache import ArtifactCache
 from tilesmith.toolchain.compilers import find_compiler
@@ -38,7 +39,7 @@ def spoiling_path(compiled):
 @pytest.fixture
 def place(tmp_path, compiled, monkeypatch):
     forget()
-    monkeypatch.setattr(table, "CPU_SOLVERS", (*map(Spoiled, FAULTS), ReferenceSolver()))
+    monkeypatch.setattr(table_cpu, "CPU_SOLVERS", (*map(Spoiled, FAULTS), ReferenceSolver()))
     yield {"database": open_database(tmp_path / "t.db"), "cache": ArtifactCache(compiled / "cache")}
     forget()
 
@@ -102,7 +103,7 @@ def test_verify_passes_a_right_kernel(place, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("mode", ["hybrid", "normal"])
 def test_where_every_measured_kernel_fails_the_plain_reference_answers(place, spoiling, monkeypatch, mode):
     solvers = (Spoiled("crashes"), Spoiled("one_element_off"), ReferenceSolver())
-    monkeypatch.setattr(table, "CPU_SOLVERS", solvers)
+    monkeypatch.setattr(table_cpu, "CPU_SOLVERS", solvers)
     launch = get_launchable(SIGNATURE, target=TARGET, mode=mode, **place)
     assert (launch.solver, launch.choice.basis) == ("c_reference", "measurement")
     assert {name for name, record in answers(place["database"]).items() if not record.ok} == {
@@ -111,10 +112,10 @@ def test_where_every_measured_kernel_fails_the_plain_reference_answers(place, sp
 
 
 def test_the_last_resort_is_checked_like_all_others(place, spoiling, monkeypatch):
-    class Plain(Spoiled):
+    class Last(Spoiled, Plain):
         def predict(self, problem, config, target):
             return 1.0
 
-    monkeypatch.setattr(table, "CPU_SOLVERS", (Spoiled("crashes"), Plain("nan_becomes_0")))
+    monkeypatch.setattr(table_cpu, "CPU_SOLVERS", (Spoiled("crashes"), Last("nan_becomes_0")))
     with pytest.raises(NoSolutionError, match="nan_becomes_0: .*wrong numbers"):
         get_launchable(SIGNATURE, target=TARGET, mode="hybrid", **place)

@@ -28,7 +28,7 @@ from tilesmith.problems.keys import parse_key  # noqa: E402
 from tilesmith.problems.samples import sample_args  # noqa: E402
 from tilesmith.runtime.executable import Executable  # noqa: E402
 from tilesmith.solvers.old_names import read_config  # noqa: E402
-from tilesmith.solvers.table import CUDA_SOLVERS  # noqa: E402
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
 from tilesmith.toolchain.cache import ArtifactCache  # noqa: E402
 from tilesmith.toolchain.files import scratch  # noqa: E402

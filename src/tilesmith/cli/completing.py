@@ -42,9 +42,9 @@ def complete_words(ctx: click.Context, parameter: click.Parameter, incomplete: s
 
 
 def complete_solver(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+    from tilesmith.solvers.table import all_solvers
 
-    names = [each.name for each in CPU_SOLVERS] + [each.name for each in CUDA_SOLVERS]
+    names = [each.name for each in all_solvers()]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

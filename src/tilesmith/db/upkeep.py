@@ -7,15 +7,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from tilesmith.db.cards import without_card
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database, Table
-from tilesmith.solvers.contract import Solver
-from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.solvers.table import all_solvers
 
-_SOLVERS: tuple[Solver[Any], ...] = (*CPU_SOLVERS, *CUDA_SOLVERS)
+_SOLVERS = all_solvers()
 _REVISIONS = {solver.name: solver.revision for solver in _SOLVERS}
 
 

@@ -15,7 +15,8 @@ from tilesmith.errors import ArgumentError
 from tilesmith.problems.features import ACTIVATED
 from tilesmith.solvers.contract import Solver
 from tilesmith.solvers.relayout import Relayout
-from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.solvers.table_cpu import CPU_SOLVERS
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 from tilesmith.spelling import did_you_mean
 
 _FAMILIES: dict[str, tuple[Solver[Any], ...]] = {"cpu": CPU_SOLVERS, "cuda": CUDA_SOLVERS}

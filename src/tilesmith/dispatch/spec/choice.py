@@ -25,7 +25,7 @@ from tilesmith.problems.rewrite import Signature
 from tilesmith.reading_toml import line_of, read_toml
 from tilesmith.solvers.old_names import has_old_names, read_config
 from tilesmith.solvers.solver import Config, SearchSpace
-from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS
+from tilesmith.solvers.table import all_solvers
 from tilesmith.spelling import among
 from tilesmith.targets.cpu import CPU_TARGETS
 from tilesmith.targets.cuda import GPU_ARCHS
@@ -167,7 +167,7 @@ def _entry(path: Path, choice: dict[str, Any], lines: Mapping[str, int]) -> Entr
     for name in ("problem", "solver"):
         if name not in choice:
             raise FileFormatError(f"{_place(path, lines, '')}: a choice needs a {name}")
-    solver, known = choice["solver"], [*(each.name for each in CPU_SOLVERS), *(each.name for each in CUDA_SOLVERS)]
+    solver, known = choice["solver"], [each.name for each in all_solvers()]
     if solver.partition("@")[0] not in known:
         where = _place(path, lines, "solver")
         raise FileFormatError(f"{where}: solver {solver!r} does not exist{among(solver, known)}")

@@ -16,7 +16,9 @@ from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.old_names import read_config
 from tilesmith.solvers.solver import Accepted, Config
-from tilesmith.solvers.table import CPU_SOLVERS, CUDA_SOLVERS, Candidate, candidates
+from tilesmith.solvers.table import Candidate, candidates
+from tilesmith.solvers.table_cpu import CPU_SOLVERS
+from tilesmith.solvers.table_cuda import CUDA_SOLVERS
 from tilesmith.targets.names import parse_target
 from tilesmith.targets.target import CudaTarget, Target
 
