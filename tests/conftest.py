@@ -27,6 +27,10 @@ if sys.dont_write_bytecode:
 # After a product the threads of NumPy's BLAS wait busily on the core of the other worker.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Else each process that compiles with TorchInductor tries the compiler on the vectors of this processor first, and
+# starts a Python that imports PyTorch for each kind of them: more than the compilation that a test is about.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
 import levels
 import needs
 from tilesmith.env import CPU_LEVEL

@@ -94,8 +94,8 @@ def run(model: str, mode: str, stores: Path, options: argparse.Namespace, profil
         **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))),
         "TORCHINDUCTOR_CACHE_DIR": str(stores / "inductor"), "TILESMITH_CACHE_DIR": str(stores / "tilesmith"),
         "TILESMITH_DB_PATH": str(stores / "tilesmith" / "tilesmith.db"), "OMP_NUM_THREADS": str(options.threads),
-        "TILESMITH_NUM_THREADS": str(options.threads), "PYTHONPYCACHEPREFIX": str(stores / "bytecode"),
-        "PYTHONDONTWRITEBYTECODE": "",
+        "TILESMITH_NUM_THREADS": str(options.threads), "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", str(stores / "bytecode")),
     }  # fmt: skip
     begin = time.perf_counter()
     done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=False)

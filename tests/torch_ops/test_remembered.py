@@ -19,6 +19,12 @@ from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
 OPTIONS = argparse.Namespace(batch=1, threads=1, device="cpu", dtype="fp32", limit=300.0)
 
 
+@pytest.fixture(autouse=True)
+def _bytecode_of_this_run(monkeypatch):
+    """In folders of their own, the first process of each test would compile thousands of PyTorch's modules."""
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", sys.pycache_prefix or "")
+
+
 def test_a_remembered_model_starts_no_program_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("TILESMITH_FIND_MODE", "hybrid")  # the default, which measures at first calls
     first = remembered.run("tiny", "tilesmith.optimize", tmp_path, OPTIONS)
