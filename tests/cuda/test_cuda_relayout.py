@@ -234,9 +234,11 @@ def test_copies_pay_where_loads_are_narrow_or_scattered():
 
 @pytest.mark.parametrize("arch", CUDA_TARGETS)
 def test_copies_compile_without_spills(arch, tmp_path):
+    """Every copy on an H200; every sixth one on each other arch, in turn, so that each is on another one."""
     target = CUDA_TARGETS[arch]
     sources = {}
-    for name, shape, before, after, gap in COPIES:
+    some = COPIES if arch == "sm_90a" else COPIES[list(CUDA_TARGETS).index(arch) % 6 :: 6]
+    for name, shape, before, after, gap in some:
         views = view_of(name, before, shape, 0), view_of(name, after, shape, gap)
         source, _ = layout_copy(*views, READ, WRITE, target)
         sources[source.symbol] = source

@@ -113,8 +113,9 @@ def test_the_table_chooses_it_for_planes(mode):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
 def test_untuned_kernels_compile_without_spills(arch, tmp_path):
+    """All layers on an H200, one of each direction on the others."""
     target, sources = CUDA_TARGETS[arch], {}
-    for signature in LAYERS:
+    for signature in {"sm_80": LAYERS[1:3], "sm_120a": LAYERS[::3]}.get(arch, LAYERS):
         geometry, solver = signature.geometry, SOLVERS[signature.mode]
         for source in solver.draft(geometry, solver.default_config(geometry, target), target).sources:
             sources[source.symbol] = source

@@ -17,7 +17,7 @@ from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.tune.space import random_point
 
-CASES = 36
+CASES = 24
 SOLVERS = {"mma_narrow_groups", "cuda_depthwise", "mma_depthwise", "cuda_depthwise_planes"}
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
@@ -61,7 +61,7 @@ def case(seed: int) -> tuple[ConvSignature, Candidate, Config]:
             return signature, chosen, point or chosen.solver.default_config(chosen.geometry, H200)
 
 
-@pytest.mark.parametrize("seed", range(CASES))
+@pytest.mark.parametrize("seed", [*range(CASES), 34])  # 34: backward data by `mma_depthwise`
 def test_numbers(seed, emulating):
     signature, chosen, config = case(seed)
     print(chosen.name, config, signature.key())

@@ -48,7 +48,7 @@ def test_the_targets_in_c_with_sanitizers(name, native, tmp_path):
 
 
 def test_damaged_packages_with_sanitizers(native, tmp_path):
-    """Every byte of a small package flipped, every fifth length, and bytes of a larger one's index changed at random."""
+    """Every byte of a small package flipped, every fifth length, and random bytes of a larger one's index."""
     least, draw = encode(package(1, binaries=1, size=40)), random.Random(11)
     for at in range(len(least)):
         (tmp_path / f"flip{at}").write_bytes(least[:at] + bytes([least[at] ^ 1 << at % 8]) + least[at + 1 :])

@@ -47,7 +47,7 @@ def build(tmp_path, text, *flags):
     source.write_text(text)
     above = ("ts_library", "ts_machine", "ts_reference", "ts_target")  # which packages know nothing of
     files = [str(source), *(str(path) for path in sorted(CSRC.glob("ts_*.c")) if not path.name.startswith(above))]
-    command = [*find_compiler().command, "-std=c11", "-O1", "-g", *flags, f"-I{CSRC}", *files, "-lpthread", "-ldl"]
+    command = [*find_compiler().command, "-std=c11", "-O0", "-g1", *flags, f"-I{CSRC}", *files, "-lpthread", "-ldl"]
     subprocess.run([*command, "-o", str(tmp_path / "program")], check=True)
     return str(tmp_path / "program")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -133,9 +132,9 @@ def test_a_result_over_the_residual(level):
 
 
 def check_specials(target, signature, draft):
-    """A NaN or Inf reaches exactly the results whose sums contain it."""
-    for place, special in product((0, 1), (np.nan, np.inf)):  # the operand, the filter
-        arguments, want = planted(signature, place, special)
+    """A NaN and an Inf reach exactly the results whose sums contain it."""
+    for place in (0, 1):  # the operand, the filter
+        arguments, want = planted(signature, place)
         got = logical(signature, call_draft(draft, target, signature, arguments)).astype(np.float64)
         assert (np.isnan(got) == np.isnan(want)).all()
         assert (np.isposinf(got) == np.isposinf(want)).all()

@@ -40,11 +40,11 @@ def sources(name, target):
     ("arch", "name"), [*zip(CUDA_TARGETS, LATER, strict=False), ("sm_100a", "hardswish"), ("sm_120a", "gelu_tanh")]
 )
 def test_fast_kernels_compile(arch, name, tmp_path):
-    """Every family on an H200; every other kernel on each other arch, in turn."""
+    """Every family on an H200; every third kernel on each other arch, in turn."""
     target = CUDA_TARGETS[arch]
     found = sources(name, target)
     if arch != "sm_90a":
-        found = dict(list(found.items())[list(CUDA_TARGETS).index(arch) % 2 :: 2])
+        found = dict(list(found.items())[list(CUDA_TARGETS).index(arch) % 3 :: 3])
     built = build_unit(list(found.values()), target, tmp_path / "unit.cubin")
     assert {kernel.symbol for kernel in built} == set(found)
     assert not [kernel for kernel in built if kernel.spill_store_bytes]

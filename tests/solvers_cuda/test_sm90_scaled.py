@@ -97,7 +97,7 @@ def found(tmp_path_factory):
   }}""")
     source = HARNESS.replace("@CASES@", "".join(cases)).replace("@CALLS@", "\n".join(calls))
     (folder / "factors.cpp").write_text(source)
-    subprocess.run(["g++", "-std=c++20", "-O1", "-w", "-o", "factors", "factors.cpp"], cwd=folder, check=True)
+    subprocess.run(["g++", "-std=c++20", "-O0", "-w", "-o", "factors", "factors.cpp"], cwd=folder, check=True)
     out = subprocess.run([folder / "factors"], capture_output=True, text=True, check=True).stdout
     return np.array([line.split() for line in out.splitlines()], np.float64).astype(np.int64)
 

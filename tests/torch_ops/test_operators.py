@@ -13,9 +13,10 @@ from torch.nn import functional
 import tilesmith
 import tilesmith.torch_ops
 from tilesmith.dispatch import eager, kept_calls
+from tilesmith.torch_ops import gradients
 from tilesmith.torch_ops.arguments import ConvArguments
 from tilesmith.torch_ops.trace import Trace
-from torch_signatures import randn, signature
+from torch_signatures import Zeros, randn, signature
 
 ops = torch.ops.tilesmith
 aten = torch.ops.aten
@@ -55,7 +56,13 @@ def test_numbers_and_gradients(seed):
 
 
 @pytest.mark.parametrize("seed", range(100, 100 + SIGNATURES))
-def test_fake_results_lie_as_real_ones(seed):
+def test_fake_results_lie_as_real_ones(seed, monkeypatch, request):
+    """No kernel decides how results lie: all but a few of this test write zeros."""
+    if seed % 4:
+        for module in (eager, gradients):
+            monkeypatch.setattr(module, "get_launchable", Zeros)
+        kept_calls.forget()
+        request.addfinalizer(kept_calls.forget)
     x, w, b, options = signature(seed)
     y = ops.convolution(x, w, b, None, *options, "relu")
     mask = [seed % 2 == 0, seed % 3 != 0, True]
