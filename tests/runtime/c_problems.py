@@ -40,7 +40,7 @@ def build(folder: Path, *more: str, only: str = "*.c") -> Problems:
     """The runtime as a shared library, or some of its files; ``more`` are arguments of the compiler."""
     library = folder / "libts.so"
     sources = map(str, sorted(CSRC.glob(only)))
-    flags = ["-std=c11", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}", *more]
+    flags = ["-std=c11", "-O0", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}", *more]
     subprocess.run([*find_compiler().command, *flags, *sources, "-o", str(library), "-lpthread", "-ldl"], check=True)
     return Problems(library)
 
