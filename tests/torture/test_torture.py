@@ -24,7 +24,7 @@ def run(script: str, *arguments: str) -> dict:
 
 @pytest.mark.parametrize("more", [[], ["--files"]], ids=["sqlite", "files"])
 def test_a_crowd_that_is_killed_at_random(more):
-    found = run("crowd.py", "--processes", "8", "--seconds", "4", "--seed", "1", *more)
+    found = run("crowd.py", "--processes", "8", "--seconds", "2", "--seed", "1", *more)
     assert found["ok"], found
     assert found["kills"] >= 4
     assert found["records"] > 3
