@@ -13,6 +13,7 @@ from typing import ClassVar
 import pytest
 from cuda_chain import H200
 
+from package_server import until
 from tilesmith.db.layers import Layers
 from tilesmith.db.opening import open_database
 from tilesmith.errors import CompileError
@@ -157,6 +158,24 @@ def test_the_untuned_choice_is_measured_though_the_time_is_over(place, monkeypat
     started = compilers(monkeypatch, lambda number: 2.0 if number == 0 else 0.0)
     monkeypatch.setattr(session._Budget, "out_of_time", property(lambda _: len(started) > session.LEAST))
     monkeypatch.setattr(session._Budget, "left_s", property(lambda budget: 0.0 if budget.out_of_time else 60.0))
+    seen = []
+    tune(GEMM, H200, progress=seen.append, **QUICK, **place)
+    assert [each.untuned_us is not None for each in seen if each.phase == "playoff"] == [True]
+
+
+def test_the_untuned_choice_is_compiled_though_it_begins_late(place, monkeypatch):
+    """On a busy machine others may be measured, and the time be over, before its compiler begins."""
+    compilers(monkeypatch, lambda _: 0.0)
+    monkeypatch.setattr(session._Budget, "left_s", property(lambda _: 0.0))
+    first_s, asked = session._Search._first_s, []
+
+    def late(search, patience_s):
+        asked.append(patience_s)
+        if len(asked) == 1:
+            until(lambda: search.log.time_s)
+        return first_s(search, patience_s)
+
+    monkeypatch.setattr(session._Search, "_first_s", late)
     seen = []
     tune(GEMM, H200, progress=seen.append, **QUICK, **place)
     assert [each.untuned_us is not None for each in seen if each.phase == "playoff"] == [True]

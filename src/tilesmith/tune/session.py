@@ -464,8 +464,8 @@ class _Search:
         return min(patience_s, max(0.0, self.budget.left_s)) if self.log.time_s else patience_s
 
     def _first_s(self, patience_s: float) -> float:
-        """The same for the defaults: without them there may be no answer at all."""
-        return COMPILE_S if not self.log.time_s else self._compile_s(patience_s)
+        """The same for the defaults: without an answer of the untuned choice none counts, however late its begins."""
+        return COMPILE_S if self.job.untuned not in self.log.records else self._compile_s(patience_s)
 
     def tell(self, phase: str, chosen: Point | None = None) -> None:
         best, known, time_s = chosen or self.log.best(), len(self.log.records), self.log.time_s
