@@ -464,7 +464,10 @@ class _Search:
         return min(patience_s, max(0.0, self.budget.left_s)) if self.log.time_s else patience_s
 
     def _first_s(self, patience_s: float) -> float:
-        """The same for the defaults: without an answer of the untuned choice none counts, however late its begins."""
+        """How long a compiler of a default may take: its whole time until the untuned choice is answered.
+
+        The search waits for that answer even when its time is over.
+        """
         return COMPILE_S if self.job.untuned not in self.log.records else self._compile_s(patience_s)
 
     def tell(self, phase: str, chosen: Point | None = None) -> None:
