@@ -1,6 +1,5 @@
 """The first call of an optimized model in a new process: nothing is compiled and nothing is measured again."""
 
-import argparse
 import os
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.describe import gemm_problem
 from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
 
-OPTIONS = argparse.Namespace(batch=1, threads=1, device="cpu", dtype="fp32", limit=300.0)
+WORDS = ["--models", "tiny", "--rounds", "1", "--threads", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -25,71 +24,78 @@ def _bytecode_of_this_run(monkeypatch):
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", sys.pycache_prefix or "")
 
 
-def test_a_remembered_model_starts_no_program_and_writes_nothing(tmp_path, monkeypatch):
+def test_a_remembered_model_starts_no_program_and_writes_nothing(capfd, monkeypatch):
+    """Of three processes the first fills the folders, the second keeps what it found there, the last is profiled."""
     monkeypatch.setenv("TILESMITH_FIND_MODE", "hybrid")  # the default, which measures at first calls
-    first = remembered.run("tiny", "tilesmith.optimize", tmp_path, OPTIONS)
+    monkeypatch.setattr(remembered, "FILLING", 1)
+    rows, raced, run = [], [], remembered.run
+
+    def spy(model, mode, stores, *given):
+        rows.append(run(model, mode, stores, *given))
+        raced.append(list((stores / "tilesmith" / "races").glob("*.json")))
+        return rows[-1]
+
+    monkeypatch.setattr(remembered, "run", spy)
+    assert remembered.main([*WORDS, "--modes", "tilesmith.optimize", "--profile", "9"]) == 0
+    first, _, later = rows
     assert first["programs"] > 0
-    assert list((tmp_path / "tilesmith" / "races").glob("*.json"))
-    remembered.run("tiny", "tilesmith.optimize", tmp_path, OPTIONS)
-    later = remembered.run("tiny", "tilesmith.optimize", tmp_path, OPTIONS)
+    assert raced[0]
     assert (later["programs"], later["files"]) == (0, 0)
+    told = capfd.readouterr()
+    assert "Ordered by: cumulative time" in told.err
+    assert "tiny, tilesmith.optimize: first result after" in told.err
+    assert "| tilesmith.optimize |" in told.out
 
 
 def test_a_process_that_is_too_late_tells_where_it_is_and_costs_its_mode_alone(capfd, monkeypatch):
     monkeypatch.setattr(remembered, "FILLING", 1)
-    words = ["--models", "tiny", "--modes", "eager", "--rounds", "1", "--threads", "1"]
-    assert remembered.main([*words, "--limit", "0.2"]) == 1
+    assert remembered.main([*WORDS, "--modes", "eager", "--limit", "0.2"]) == 1
     told = capfd.readouterr()
     assert "tiny, eager: ended with 1" in told.err
     assert "most recent call first" in told.err
     assert "| eager" not in told.out
-    assert remembered.main([*words, "--time-limit", "0"]) == 1
-    assert "no further round" in capfd.readouterr().err
-    assert remembered.main([*words, "--profile", "9"]) == 0
+    monkeypatch.setattr(remembered, "FILLING", 0)
+    assert remembered.main([*WORDS, "--modes", "eager", "--time-limit", "0"]) == 1
     told = capfd.readouterr()
-    assert "Ordered by: cumulative time" in told.err
-    assert "tiny, eager: first result after" in told.err
-    assert "| eager |" in told.out
+    assert "no further round" in told.err
+    assert "first result" not in told.err
 
 
-def test_optimizing_a_model_imports_no_compiler_of_pytorch():
-    """TorchDynamo takes a second to import, and so does what searches."""
-    code = (
-        "import sys, torch, tilesmith\n"
-        "model = tilesmith.optimize(torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.ReLU()).eval())\n"
-        "print(*[each for each in ('torch._dynamo', 'sympy', 'tilesmith.tune.session') if each in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
-
-
-ONE_CONVOLUTION = """
+LIGHT = """
 import sys, torch, tilesmith
+
+def loaded(*names):
+    print(*[each for each in names if each in sys.modules])
+
+tilesmith.optimize(torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.ReLU()).eval())
+loaded("torch._dynamo", "sympy", "tilesmith.tune.session")
 from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
-x, w = torch.ones(1, 8, 9, 7).to(memory_format=torch.channels_last), torch.ones(16, 8, 1, 1)
-lies = [(tuple(each.shape), each.stride()) for each in (x, w)]
+x = torch.ones(1, 8, 9, 7).to(memory_format=torch.channels_last)
 activation, shape = ("none", 0.01, 0.0, 6.0), ((1,), (0,), (1,), False, (0,), 1)
-left = is_left_to_pytorch(x.device, x.dtype, *lies, False, False, activation, shape, False)
-y = tilesmith.conv(x, w, mode=sys.argv[1], threads=2)
-assert torch.equal(y, torch.full_like(y, 8))
-print(left, *[each for each in ("sympy", "tilesmith.solvers.table") if each in sys.modules])
+for mode, w in (("fast", torch.ones(16, 8, 1, 1)), ("hybrid", torch.ones(24, 8, 1, 1))):
+    lies = [(tuple(each.shape), each.stride()) for each in (x, w)]
+    print(is_left_to_pytorch(x.device, x.dtype, *lies, False, False, activation, shape, False))
+    y = tilesmith.conv(x, w, mode=mode, threads=2)
+    assert torch.equal(y, torch.full_like(y, 8))
+    loaded("sympy", "tilesmith.solvers.table")
 """
 
 
-@pytest.mark.parametrize("mode", ["fast", "hybrid"])
-def test_what_is_remembered_is_decided_and_launched_without_the_solvers(tmp_path, mode):
-    """They take 0.3 s to import, and sympy, which checks of PyTorch's import, as much."""
+def test_what_is_remembered_is_decided_and_launched_without_solvers_and_compilers_of_pytorch(tmp_path):
+    """Solvers take 0.3 s to import, sympy, which checks of PyTorch's import, as much, and TorchDynamo a second."""
     environment = os.environ | {
         "TILESMITH_CACHE_DIR": str(tmp_path / "cache"), "TILESMITH_DB_PATH": str(tmp_path / "user.db"),
         "TILESMITH_FIND_MODE": "fast", "TILESMITH_NUM_THREADS": "2",
     }  # fmt: skip
-    command = [sys.executable, "-c", ONE_CONVOLUTION, mode]
-    runs = [
-        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+    first, second, third = (
+        subprocess.run(
+            [sys.executable, "-c", LIGHT], env=environment, capture_output=True, text=True, check=True
+        ).stdout.splitlines()
         for _ in range(3)
-    ]
-    assert runs[0][1:] == ["tilesmith.solvers.table"]
-    assert runs[2] == runs[1][:1]
+    )
+    assert first[0] == second[0] == third[0] == ""
+    assert first[2] == first[4] == "tilesmith.solvers.table"
+    assert third == ["", second[1], "", second[3], ""]
 
 
 def test_a_later_decision_takes_over_what_the_estimates_chose(monkeypatch):
