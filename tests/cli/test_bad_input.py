@@ -217,7 +217,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path):
     deadline = time.monotonic() + 30
     while not (tmp_path / "x.db").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    time.sleep(1.0)
+    time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors

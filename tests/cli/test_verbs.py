@@ -338,9 +338,16 @@ def test_bench_reports_failures_and_goes_on(listing, capsys, monkeypatch):
     assert "1 of 9 elements wrong" in rows[0]["reason"]
 
 
-@pytest.mark.parametrize("prefix", [[], ["MIOpenDriver"], ["/opt/bin/MIOpenDriver"]])
-def test_a_driver_command_prints_its_lines(prefix, capsys):
-    assert run([*prefix, "conv", *SMALL.split(), "-F", "0", "-t", "1", "-w", "1", "-i", "2", "-V", "1"]) == 0
+@pytest.mark.parametrize("prefix", ["MIOpenDriver", "/opt/bin/MIOpenDriver"])
+def test_a_driver_command_may_begin_with_the_name_of_its_program(prefix, capsys):
+    assert run([prefix, "conv", *SMALL.split(), "-F", "1", "-V", "0"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[0] == f"MIOpenDriver conv {SMALL} -F 1 -V 0"
+    assert captured.err == ""
+
+
+def test_a_driver_command_prints_its_lines(capsys):
+    assert run(["conv", *SMALL.split(), "-F", "0", "-t", "1", "-w", "1", "-i", "2", "-V", "1"]) == 0
     captured = capsys.readouterr()
     printed = captured.out.splitlines()
     assert printed[0] == f"MIOpenDriver conv {SMALL} -F 0 -t 1 -w 1 -i 2 -V 1"
