@@ -50,7 +50,8 @@ def level(request, record_property):
 
 # What is built once for these files or folders is built in one worker, not in each.
 ONE_WORKER = {
-    "embed": "embed", "dispatch/test_hits.py": "hits", "dispatch/test_packages.py": "dispatch-packages",
+    "embed": "embed", "dispatch/test_hit.py": "hit", "dispatch/test_hits.py": "hits",
+    "dispatch/test_packages.py": "dispatch-packages",
     "cuda/test_cuda_check.py": "cuda-check", "cuda/test_cuda_library.py": "cuda-library",
     "cuda/test_cuda_machine.py": "machine", "fuzz": "fuzz", "solvers_cuda/test_sm90_scaled.py": "scaled",
     "package/test_index.py": "machine", "package/test_shell_install.py": "machine", "report": "report",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import levels
 from sweep import sweep
 
-COUNT = 6  # problems of each level
+COUNT = 4  # problems of each level
 
 
 def test_random_problems_on_every_solver(level):

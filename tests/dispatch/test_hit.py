@@ -1,11 +1,15 @@
 """What a hit in a fresh process does: counted, for counts do not depend on how busy the machine is."""
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
+
+from tilesmith.env import CPU_LEVEL
 
 CHILD = """
 import json, sys
@@ -35,15 +39,34 @@ print(json.dumps({
 """
 
 
-@pytest.fixture
-def hit(monkeypatch, tmp_path):
+@pytest.fixture(scope="module")
+def names(tmp_path_factory):
+    """The variables of the processes, which share a database and a cache."""
+    folder = tmp_path_factory.mktemp("hit")
+    places = {"CACHE_DIR": "cache", "DB_PATH": "test.db", "PACKAGE_PATH": "packages"}
+    return {f"TILESMITH_{name}": str(folder / file) for name, file in places.items()} | {
+        "TILESMITH_FIND_MODE": "hybrid", "TILESMITH_NUM_THREADS": "1",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def third(names):
     """What a third process does: the first one has decided, and the second found it and kept what it found."""
-    monkeypatch.setenv("TILESMITH_FIND_MODE", "hybrid")
-    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(tmp_path / "cache"))
+    environment = {
+        name: value for name, value in os.environ.items() if name == CPU_LEVEL.name or not name.startswith("TILESMITH_")
+    }
     for _ in range(3):
-        done = json.loads(subprocess.check_output([sys.executable, "-c", CHILD], text=True))
+        out = subprocess.check_output([sys.executable, "-c", CHILD], text=True, env=environment | names)
+    done = json.loads(out)
     assert done["hit"]
     return done
+
+
+@pytest.fixture
+def hit(third, names, monkeypatch):
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    return third
 
 
 def test_a_hit_does_little(hit):
@@ -88,7 +111,7 @@ def said(changes: dict[str, str]) -> str:
     return subprocess.check_output([sys.executable, "-c", LATER.format(changes=changes)], text=True).strip()
 
 
-def test_what_was_read_with_the_import_decides_nothing(hit, monkeypatch, tmp_path):
+def test_what_was_read_with_the_import_decides_nothing(hit, names, monkeypatch, tmp_path):
     assert said({}) == "True 1"
     other = str(tmp_path / "other")
     assert said({"TILESMITH_CACHE_DIR": other}) == "False 1"
@@ -102,10 +125,13 @@ def test_what_was_read_with_the_import_decides_nothing(hit, monkeypatch, tmp_pat
     assert said({"TILESMITH_CACHE_DIR": other}) == "True 1"
     monkeypatch.setenv("TILESMITH_CACHE_ON", "perhaps")
     assert said({}).startswith("EnvironmentValueError: TILESMITH_CACHE_ON=")
-    for damaged in tmp_path.glob("cache/machine/*"):
+    cache = Path(names["TILESMITH_CACHE_DIR"])
+    kept = list((cache / "machine").iterdir())
+    assert kept
+    for damaged in kept:
         damaged.write_bytes(b"{}")
     monkeypatch.setenv("TILESMITH_CACHE_ON", "1")
-    assert said({"TILESMITH_CACHE_DIR": str(tmp_path / "cache")}) == "True 1"
+    assert said({"TILESMITH_CACHE_DIR": str(cache)}) == "True 1"
 
 
 @pytest.mark.parametrize("collects", [True, False])

@@ -26,13 +26,14 @@ TYPES = ("fp32", "bf16", "fp16")
 def in_turns(signatures, level):
     """The signatures in the types that a level's defaults are tried with.
 
-    Each signature has each type on one of three levels, and each level all types; where bf16 has products of its own,
-    all are in bf16.
+    Levels with vectors below 64 bytes take turns, and the others have all signatures. Types go in turns, and where bf16
+    has products of its own, all are in bf16.
     """
-    first = levels.HERE.index(level)
+    first, narrow = levels.HERE.index(level), [each for each in levels.HERE if each.vector_bytes < 64]
     return [
         with_dtype(signature, "bf16" if level.bf16_dot else TYPES[(place + first) % len(TYPES)])
         for place, signature in enumerate(signatures)
+        if level not in narrow or level == narrow[place % len(narrow)]
     ]
 
 

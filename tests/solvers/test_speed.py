@@ -32,7 +32,7 @@ from gpu_cases import list_names, listed  # noqa: E402
 
 LIMIT_US, CALLS, TRIES = 50.0, 5, 8
 FIRST_US = 50_000.0
-EVERY = 5
+EVERY = 9
 TARGETS = {"gpu": cuda_target("sm_90a", 132), "cpu": cpu_target("x86_64-v4-bf16", 2)}
 
 
