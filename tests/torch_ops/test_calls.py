@@ -293,9 +293,10 @@ def test_every_form_of_call_records_gradients():
     )
 
 
-@pytest.mark.parametrize("trans_b", [False, True])
-@pytest.mark.parametrize("trans_a", [False, True])
-@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize(
+    ("trans_a", "trans_b", "batch"),  # each pair of values is in one of them
+    [(False, False, ()), (False, True, (3,)), (True, False, (3,)), (True, True, ())],
+)
 def test_products_that_follow_with_the_same_right_matrix(trans_a, trans_b, batch, monkeypatch):
     """They run the plan at once, as their gradients do, and notice other left matrices, tangents and transforms."""
 
