@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cuda_chain import PtxCache
 from stand_in import StandIn, stand_in
 
 from tilesmith.measure import device_check
@@ -31,12 +32,17 @@ def emulating(cuda) -> StandIn:
 @pytest.fixture
 def checking(emulating, monkeypatch) -> StandIn:
     """The stand-in that runs every kernel that the cache builds, such as those that check results."""
-    build = ArtifactCache.get_or_build
 
-    def emulated(cache, source, target, *more):
-        emulating.emulate(source)
-        return build(cache, source, target, *more)
+    def emulates(kind):
+        build = kind.get_or_build
 
-    monkeypatch.setattr(ArtifactCache, "get_or_build", emulated)
+        def emulated(cache, source, target, *more):
+            emulating.emulate(source)
+            return build(cache, source, target, *more)
+
+        monkeypatch.setattr(kind, "get_or_build", emulated)
+
+    emulates(ArtifactCache)
+    emulates(PtxCache)
     monkeypatch.setattr(device_check, "_BLOCKS", 3)
     return emulating

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import io
 import tempfile
-from functools import cache
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +27,25 @@ from tilesmith.runtime.device import device
 from tilesmith.runtime.executable import Executable
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.toolchain import nvrtc_program
-from tilesmith.toolchain.cache import ArtifactCache
+from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.toolchain.nvrtc import find_nvrtc
 from tilesmith.toolchain.toolchains import unit_text
 
 H200 = CUDA_TARGETS["sm_90a"]
 _folder = tempfile.TemporaryDirectory(prefix="tilesmith-test-")  # goes when the process ends
 CACHE = ArtifactCache(_folder.name)
+_compiling = threading.Lock()  # what NVRTC tells goes to the one stdout
+
+
+class PtxCache(ArtifactCache):
+    """Compiles to PTX alone, for the kernels that checks take from a cache."""
+
+    def get_or_build(self, source, target, compiler=None) -> Artifact:
+        data = (path := ptx(source, target.nvrtc_arch)).read_bytes()
+        return Artifact(hashlib.sha256(data).hexdigest(), str(path), data)
+
+
+PTX_CACHE = PtxCache(_folder.name)
 
 
 def executable(signature: Signature, draft: Draft, emulator: StandIn | None = None, target=H200) -> Executable:
@@ -64,10 +76,16 @@ def check_numbers(signature: Signature, made: Executable) -> None:
             assert verdict.ok, verdict.message
 
 
-@cache
 def ptx(source: Source, arch: str) -> Path:
     """The file of a kernel's PTX; the text must be one that NVRTC accepts. NVRTC stays in this process."""
-    path = Path(_folder.name) / f"{source.symbol}.ptx"
+    path = Path(_folder.name) / f"{source.symbol}-{arch}.ptx"
+    with _compiling:
+        if not path.exists():
+            _compile(source, arch, path)
+    return path
+
+
+def _compile(source: Source, arch: str, path: Path) -> None:
     nvrtc = find_nvrtc()
     virtual = f"={arch.replace('sm_', 'compute_')}"
     # What is executed is the emulated text: the optimiser takes two thirds of NVRTC's time.
@@ -76,4 +94,3 @@ def ptx(source: Source, arch: str) -> Path:
         status = nvrtc_program.main(nvrtc.library, str(path), flags, unit_text([source]).encode())
     told.seek(0)
     assert status == 0, told.read()
-    return path

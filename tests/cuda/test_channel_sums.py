@@ -20,6 +20,7 @@ from tilesmith.toolchain.build import build_unit
 
 SOLVER = ChannelSumsSolver()
 AXES = [axis.name for axis in SOLVER.axes]
+ARCHS = ("sm_80", "sm_90a", "sm_120a")
 
 
 def gradient(n, k, *size, last=True, dtype="bf16", strides=None, **more):
@@ -35,20 +36,16 @@ def gradient(n, k, *size, last=True, dtype="bf16", strides=None, **more):
 CASES = [
     # channels last
     (gradient(2, 64, 9, 11), (128, 4, 3)),
-    (gradient(2, 72, 9, 11, dtype="fp16"), (256, 2, 1)),
     (gradient(3, 3, 7, 11), (128, 4, 2)),  # 231 pixels: rows of 8, and 7 more
     (gradient(1, 1, 5, 7), (128, 4, 1)),
     (gradient(5, 37, 3, 3, dtype="fp32"), (128, 8, 4)),
     (gradient(2, 1001, 3), (512, 2, 1)),
     (gradient(2, 40, 3, 4, 5, strides=(60 * 48, 20 * 48, 5 * 48, 48, 1)), (128, 2, 5)),
     (gradient(2, 33, 4, 5, strides=(1000, 180, 35, 1)), (128, 4, 2)),  # nothing can be merged
-    (gradient(2, 8, 3, 4, 5, strides=(4000, 900, 200, 16, 1)), (128, 4, 1)),
     # channels first
     (gradient(2, 6, 16, 32, last=False), (128, 2, 2)),
-    (gradient(3, 5, 7, 7, last=False), (256, 4, 1)),
     (gradient(3, 9, 45, 23, last=False, dtype="fp16"), (512, 4, 3)),
     (gradient(2, 3, 3, 5, 7, last=False, dtype="fp32"), (128, 2, 2)),
-    (gradient(4, 40, 2, last=False), (128, 4, 1)),
     (gradient(2, 5, 6, 9, last=False, strides=(1001, 170, 21, 1)), (128, 2, 2)),
     (gradient(2, 4, 6, 9, last=False, strides=(1000, 240, 40, 4)), (128, 2, 1)),  # nothing is contiguous
 ]
@@ -111,11 +108,11 @@ def test_refusals_name_their_reason(signature, word):
     assert word in str(verdict), verdict
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
+@pytest.mark.parametrize("arch", ARCHS)
 def test_untuned_kernels_compile_without_spills(arch, tmp_path):
-    """All cases on an H200, every third one on the others."""
+    """Every case on one arch, in turn."""
     target, sources = CUDA_TARGETS[arch], {}
-    for signature, _ in CASES if arch == "sm_90a" else CASES[arch == "sm_80" :: 3]:
+    for signature, _ in CASES[ARCHS.index(arch) :: len(ARCHS)]:
         geometry = signature.canonical.geometry
         chosen = SOLVER.default_config(geometry, target)
         assert SOLVER.search_space(geometry, target).contains(chosen)

@@ -6,13 +6,13 @@ import re
 
 import numpy as np
 import pytest
-from cuda_chain import CACHE, H200, executable
+from cuda_chain import H200, PTX_CACHE, executable
 
 from tilesmith.measure import device_check
 from tilesmith.measure.accuracy import error_bound
 from tilesmith.measure.device_arrays import DeviceRechecker
 from tilesmith.measure.device_bench import DeviceBench
-from tilesmith.measure.device_check import DeviceChecker, can_check_on_device
+from tilesmith.measure.device_check import DeviceChecker, can_check_on_device, sources_of_checks
 from tilesmith.measure.oracle import oracle
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
@@ -21,6 +21,7 @@ from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.solver import Config
+from tilesmith.toolchain.build import build_unit
 
 CONV = ConvSignature((2, 6, 7, 8), (5, 3, 3, 8), padding=1, stride=2, dtype="bf16", shared_layout="NHWC").canonical
 PROBLEMS = (
@@ -33,7 +34,7 @@ PROBLEMS = (
 
 
 def checker(signature):
-    return DeviceChecker(signature, sample_args(signature), H200, device(0), CACHE)
+    return DeviceChecker(signature, sample_args(signature), H200, device(0), PTX_CACHE)
 
 
 def reference(signature, emulator):
@@ -62,6 +63,12 @@ def test_a_right_plan_passes(signature, checking):
         verdict = mine.check_plan(plan, poison=poison)
         assert verdict.ok, verdict.message
         assert 0 <= verdict.error <= verdict.bound
+
+
+def test_kernels_of_checks_compile_without_spills(tmp_path):
+    """Of the other tests here, which execute them, they are PTX."""
+    found = build_unit(list(dict.fromkeys(sources_of_checks(CONV, H200))), H200, tmp_path / "unit.cubin")
+    assert [(r.symbol, r.spill_store_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
 
 
 class Faulty:
@@ -153,7 +160,7 @@ def test_what_may_be_chosen_is_checked_further(on_device, checking):
 def test_what_was_timed_is_compared_after_its_last_call(checking):
     for signature in (PROBLEMS[3], GemmSignature(7, 9, 11, beta=0.5).canonical):
         values = sample_args(signature)
-        bench = DeviceBench(signature, values, lambda: oracle(signature, values), H200, 0, CACHE)  # noqa: B023
+        bench = DeviceBench(signature, values, lambda: oracle(signature, values), H200, 0, PTX_CACHE)  # noqa: B023
         plan = bench.timed.plan(reference(signature, checking))
         bench.quick(plan.run)
         assert bench.compare_last().ok
@@ -178,5 +185,5 @@ def test_a_bench_checks_on_the_device_where_it_can(checking):
     def host():
         raise AssertionError("the host was asked")
 
-    bench = DeviceBench(CONV, sample_args(CONV), host, H200, 0, CACHE)
+    bench = DeviceBench(CONV, sample_args(CONV), host, H200, 0, PTX_CACHE)
     assert bench.check(reference(CONV, checking)).ok

@@ -153,8 +153,6 @@ SIGNATURES = [
                   output_layout="CHNW"),
     ConvSignature((2, 2, 8, 7, 4), (12, 1, 3, 3, 4), groups=2, dtype="fp16", input_layout="NCHWc4",
                   kernel_layout="NCHWc4"),
-    ConvSignature((2, 2, 8, 7, 4), (12, 1, 3, 3, 4), groups=2, dtype="fp16", input_layout="NCHWc4",
-                  kernel_layout="NCHWc4", mode="wrw"),
     ConvSignature((3, 5, 5, 7), (4, 1, 1, 7), dtype="bf16", shared_layout="NHWC"),
 ]  # fmt: skip
 
@@ -234,11 +232,10 @@ def test_copies_pay_where_loads_are_narrow_or_scattered():
 
 @pytest.mark.parametrize("arch", CUDA_TARGETS)
 def test_copies_compile_without_spills(arch, tmp_path):
-    """Every copy on an H200; every sixth one on each other arch, in turn, so that each is on another one."""
+    """Every copy on one arch, in turn."""
     target = CUDA_TARGETS[arch]
     sources = {}
-    some = COPIES if arch == "sm_90a" else COPIES[list(CUDA_TARGETS).index(arch) % 6 :: 6]
-    for name, shape, before, after, gap in some:
+    for name, shape, before, after, gap in COPIES[list(CUDA_TARGETS).index(arch) :: len(CUDA_TARGETS)]:
         views = view_of(name, before, shape, 0), view_of(name, after, shape, gap)
         source, _ = layout_copy(*views, READ, WRITE, target)
         sources[source.symbol] = source

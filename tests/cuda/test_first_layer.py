@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from cuda_chain import H200, check_numbers, executable
@@ -35,17 +36,14 @@ def video(mode: str):
 BIASED = Epilogue(bias=True, activation="leaky_relu")
 RECTIFIED = Epilogue(bias=True, activation="relu")
 CASES = [
-    (conv(stride=2, padding=3), (16, 4, 1, 32, 0, 1)),
     (conv(k=32, taps=(5, 5), size=(12, 48), padding=2), (16, 4, 1, 32, 0, 1)),
     (conv(k=21, taps=(3, 3), epilogue=BIASED), (8, 4, 1, 16, 0, 1)),
     (conv(stride=2, padding=3, epilogue=RECTIFIED), (16, 4, 1, 32, 0, 1)),  # the bias is one of the products' units
-    (conv(1, 21, (3, 3), epilogue=RECTIFIED, dtype="fp16"), (8, 4, 1, 16, 0, 1)),
     (conv(4, 16, (4, 4), stride=4, padding=0, epilogue=RECTIFIED), (8, 4, 1, 16, 0, 1)),  # no product lacks a unit
     (conv(k=16, taps=(3, 3), epilogue=RECTIFIED, output_dtype="fp32"), (8, 4, 1, 16, 0, 1)),
     (conv(k=8, taps=(3, 3), size=(8, 32)), (16, 4, 1, 8, 0, 1)),  # half of the lanes store
     (conv(1, 40, (5, 5), stride=1, padding=((2, 1), (0, 3)), dtype="fp16"), (16, 4, 2, 48, 0, 2)),
     (conv(2, 8, (3, 7), stride=(1, 3), dilation=(2, 1), padding=3), (32, 4, 1, 8, 0, 1)),
-    (conv(4, 16, (4, 4), stride=4, padding=0, size=(17, 23)), (8, 4, 1, 16, 0, 1)),
     (conv(4, 16, (1, 3), padding=(0, 2), dilation=(1, 2), output_dtype="fp32"), (8, 4, 1, 16, 0, 1)),
     (conv(7, 9, (2, 3), stride=(3, 2)), (8, 4, 1, 16, 0, 1)),
     (video("fwd"), (16, 4, 1, 8, 0, 1)),
@@ -113,9 +111,9 @@ def test_the_table_chooses_it_for_planes(mode):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
 def test_untuned_kernels_compile_without_spills(arch, tmp_path):
-    """All layers on an H200, one of each direction on the others."""
+    """The large layers on an H200, one small one on each of the others."""
     target, sources = CUDA_TARGETS[arch], {}
-    for signature in {"sm_80": LAYERS[1:3], "sm_120a": LAYERS[::3]}.get(arch, LAYERS):
+    for signature in {"sm_80": LAYERS[1:2], "sm_120a": LAYERS[3:]}.get(arch, LAYERS[::2]):
         geometry, solver = signature.geometry, SOLVERS[signature.mode]
         for source in solver.draft(geometry, solver.default_config(geometry, target), target).sources:
             sources[source.symbol] = source
@@ -123,21 +121,30 @@ def test_untuned_kernels_compile_without_spills(arch, tmp_path):
     assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
 
 
+@pytest.fixture(scope="module")
+def size_with(tmp_path_factory):
+    """``size_with(epilogue)``: the bytes of a 7x7 layer's machine code."""
+    solver, cubin = SOLVERS["fwd"], tmp_path_factory.mktemp("sizes") / "kernel.cubin"
+
+    @cache
+    def of(epilogue):
+        signature = replace(LAYERS[0], epilogue=epilogue)
+        draft = solver.draft(signature.geometry, config(solver, (16, 8, 2, 64, 1, 1)), H200)
+        build_unit(list(draft.sources), H200, cubin)
+        return cubin.stat().st_size
+
+    return of
+
+
 @pytest.mark.parametrize(
     ("epilogue", "nothing"), [(RECTIFIED, True), (Epilogue(activation="relu"), True), (BIASED, False)],
     ids=["bias and relu", "relu", "leaky relu"],
 )  # fmt: skip
-def test_bias_and_relu_cost_no_instruction(epilogue, nothing, tmp_path):
+def test_bias_and_relu_cost_no_instruction(epilogue, nothing, size_with):
     """A bias is multiplied where a product lacks a unit, and the conversion of results clamps.
 
     An addition and two comparisons for each result made a 7x7 layer 24 % slower.
     """
-    sizes, solver = [], SOLVERS["fwd"]
-    for each in (Epilogue(), epilogue):
-        signature = replace(LAYERS[0], epilogue=each)
-        draft = solver.draft(signature.geometry, config(solver, (16, 8, 2, 64, 1, 1)), H200)
-        cubin = tmp_path / "kernel.cubin"
-        build_unit(list(draft.sources), H200, cubin)
-        sizes.append(cubin.stat().st_size)
+    sizes = [size_with(each) for each in (Epilogue(), epilogue)]
     # Of 16 bytes an instruction: reading the bias is some 50, an operation on each of a thread's results 64.
     assert (sizes[1] - sizes[0] < 1500) == nothing, sizes

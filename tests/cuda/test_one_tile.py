@@ -30,12 +30,10 @@ def gemm(m, n, k, dtype="bf16", **more):
 
 # Sums shorter and longer than the ring, tails of rows, columns and k; groups of some rows of tiles, and of all.
 ONCE = [
-    (gemm(256, 192, 200, trans_b=True), {}),
     (gemm(250, 136, 72, "fp16"), {"block_k": 128, "group_m": 2}),
     (gemm(190, 72, 520, trans_a=True, lda=192, epilogue=FULL), {"block_n": 32, "stages": 3, "group_m": 4}),
     (gemm(256, 264, 330, trans_b=True, ldb=336, lda=336), {"warpgroups": 2, "block_n": 88, "store_buffers": 4}),
     (gemm(72, 250, 128, trans_b=True, ldc=251), {"swap_mn": 1, "block_n": 24}),
-    (gemm(333, 65, 136, alpha=0.5, trans_b=True), {"warpgroups": 2, "block_n": 72, "stages": 3}),
     (gemm(200, 129, 64, trans_b=True), {"pingpong": 1, "warpgroups": 2, "block_n": 48}),
     (gemm(100, 24, 512, beta=1.0), {"blocks_per_sm": 2, "block_n": 32}),
     (gemm(320, 120, 400, trans_b=True), {"cluster_m": 2, "block_n": 48, "group_m": 3}),
@@ -43,36 +41,28 @@ ONCE = [
     (gemm(250, 136, 200, trans_b=True, epilogue=BIAS), {"products_m": 2, "block_n": 40}),
     (gemm(256, 263, 72, "fp16", trans_b=True, ldc=264, epilogue=BIAS_GELU), {"warpgroups": 2, "block_n": 88}),
     (gemm(190, 129, 72, trans_b=True, ldc=136, alpha=0.5, epilogue=BIAS_RELU), {"warpgroups": 2, "block_n": 72}),
-    (gemm(130, 96, 520, trans_a=True, lda=136, epilogue=BIAS_RELU), {"block_n": 32, "stages": 3}),
-    (gemm(200, 65, 136, trans_b=True, epilogue=BIAS), {"pingpong": 1, "warpgroups": 2, "block_n": 72}),
 ]
 # Two by two: all four kinds of operands, edges in both directions, one tile a block and several.
 SQUARES = [
-    (gemm(200, 176, 200, trans_b=True), {"warpgroups": 1, "block_n": 48}),
     (gemm(300, 250, 328, "fp16", trans_b=True, ldc=256), {"warpgroups": 2, "block_n": 80, "stages": 3}),
     (gemm(200, 256, 136), {"block_n": 128, "group_m": 2}),
     (gemm(256, 200, 136, trans_a=True, epilogue=FULL, ldc=208), {"warpgroups": 2, "block_n": 128, "stages": 3}),
     (gemm(256, 200, 136, trans_a=True, trans_b=True), {"products_m": 2, "block_n": 64}),
     (gemm(250, 128, 264, trans_b=True, lda=272, ldb=264), {"swap_mn": 1, "block_n": 48}),
-    (gemm(700, 500, 136, trans_b=True, ldc=504), {"warpgroups": 2, "block_n": 64, "group_m": 2, "stages": 3}),
-    (gemm(200, 320, 136, batch=3, trans_b=True), {"block_n": 32, "pingpong": 1, "warpgroups": 2}),
+    (gemm(520, 320, 136, trans_b=True, ldc=328), {"warpgroups": 2, "block_n": 64, "group_m": 2, "stages": 3}),
 ]
 
 # Rows and columns of blocks up to four, whose parts divide or not; all kinds of operands, edges in both directions.
 CLUSTERS = [
-    (41, gemm(300, 176, 200, trans_b=True), {"block_n": 64}),
     (41, gemm(500, 200, 136, "fp16", trans_b=True, ldc=208), {"warpgroups": 2, "block_n": 72, "stages": 3}),  # turns
-    (41, gemm(600, 320, 72), {"block_n": 96, "group_m": 2}),  # turns of two slabs
+    (41, gemm(300, 320, 72), {"block_n": 96, "group_m": 2}),  # turns of two slabs
     (41, gemm(300, 200, 264, trans_b=True), {"pingpong": 1, "warpgroups": 2, "block_n": 48, "stages": 3}),
     (42, gemm(400, 210, 328, trans_b=True, epilogue=FULL, ldc=216), {"block_n": 104, "products_m": 2}),
-    (42, gemm(700, 300, 136, trans_b=True), {"block_n": 32, "stages": 3, "group_m": 2}),  # several tiles a block
+    (42, gemm(300, 136, 136, trans_b=True), {"block_n": 32, "stages": 3, "group_m": 2}),  # several tiles a block
     (42, gemm(264, 200, 200, trans_a=True, trans_b=True), {"block_n": 64}),  # one slab of rows for two
-    (42, gemm(264, 512, 200), {"block_n": 128, "swap_mn": 1}),
-    (24, gemm(300, 272, 200, trans_b=True), {"warpgroups": 2, "block_n": 56}),
     (24, gemm(256, 520, 136, trans_a=True), {"warpgroups": 2, "block_n": 160, "stages": 3}),
     (24, gemm(200, 264, 264, "fp16", trans_b=True, lda=272), {"swap_mn": 1, "block_n": 40}),
     (24, gemm(250, 350, 136, batch=3, trans_b=True, ldc=360), {"block_n": 32, "warpgroups": 2}),
-    (2, gemm(250, 200, 200, trans_b=True), {"block_n": 56}),
 ]
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from cuda_chain import CACHE, H200, executable
+from cuda_chain import CACHE, H200, PTX_CACHE, executable
 
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_oracle import device_oracle
@@ -120,7 +120,7 @@ def reference(signature, emulator):
 
 
 def test_a_random_case_is_checked_from_all_sides(checking, monkeypatch):
-    monkeypatch.setattr(checks_worker, "CACHE", CACHE)
+    monkeypatch.setattr(checks_worker, "CACHE", PTX_CACHE)
     monkeypatch.setattr(checks_worker.Replayed, "__init__", lambda self, plan, bench: setattr(self, "plan", plan))
     for name in ("prepare", "poison", "run"):
         monkeypatch.setattr(checks_worker.Replayed, name, lambda self, name=name: getattr(self.plan, name)())
@@ -133,7 +133,7 @@ def test_a_random_case_is_checked_from_all_sides(checking, monkeypatch):
 
 def test_other_bits_in_a_later_run_are_found(checking):
     values = sample_args(CONV)
-    bench = DeviceBench(CONV, values, lambda: device_oracle(CONV, values, H200, 0, CACHE), H200, 0, CACHE)
+    bench = DeviceBench(CONV, values, lambda: device_oracle(CONV, values, H200, 0, PTX_CACHE), H200, 0, PTX_CACHE)
     plan = reference(CONV, checking)
     assert checks_worker.same_bits_in(3, bench, plan).ok
     given, found = bench.checker.found, iter((0, 0, 0, 1))  # the first one is judged

@@ -1,6 +1,6 @@
 """Random convolutions in groups, in random configs of every solver that computes no others: numbers.
 
-For more of them, raise ``CASES``.
+For more of them, add to ``SEEDS``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilesmith.solvers.solver import Accepted, Config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.tune.space import random_point
 
-CASES = 24
+SEEDS = (0, 1, 3, 4, 5, 7, 8, 11, 12, 15, 20, 21, 22, 34)  # each solver in each direction that it has
 SOLVERS = {"mma_narrow_groups", "cuda_depthwise", "mma_depthwise", "cuda_depthwise_planes"}
 LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
@@ -61,7 +61,7 @@ def case(seed: int) -> tuple[ConvSignature, Candidate, Config]:
             return signature, chosen, point or chosen.solver.default_config(chosen.geometry, H200)
 
 
-@pytest.mark.parametrize("seed", [*range(CASES), 34])  # 34: backward data by `mma_depthwise`
+@pytest.mark.parametrize("seed", SEEDS)
 def test_numbers(seed, emulating):
     signature, chosen, config = case(seed)
     print(chosen.name, config, signature.key())

@@ -62,38 +62,41 @@ WGMMA = [
     (GEMM, gemm(300, 136, epilogue=GELU), ROWS, 2),
     (GEMM, gemm(300, 256, dtype="fp16", epilogue=TANH), COLUMNS | ALTERNATING, 2),
     (GEMM, gemm(200, 260, epilogue=TANH), ROWS | {"swap_mn": 1}, 2),
-    (GEMM, gemm(200, 264, epilogue=GELU), COLUMNS | {"swap_mn": 1}, 2),
-    (GEMM, gemm(300, 264, epilogue=FULL), ROWS | {"warpgroups": 2}, 2),
-    (GEMM, gemm(200, 256, epilogue=FULL), COLUMNS, 2),
+    (GEMM, gemm(300, 136, epilogue=FULL), ROWS | {"warpgroups": 2}, 2),
     (GEMM, gemm(200, 131, epilogue=ADDED), ROWS | ALTERNATING, 2),
-    (GEMM, gemm(200, 131, epilogue=ADDED), ROWS, 2),
-    (GEMM, gemm(200, 513, epilogue=GELU), ROWS, 2),
-    (GEMM, gemm(200, 513, epilogue=TANH), COLUMNS, 2),
+    (GEMM, gemm(200, 257, epilogue=GELU), ROWS, 2),
     (GEMM, gemm(300, 127, epilogue=GELU), ROWS, 2),
     (GEMM, gemm(200, 136, beta=0.5), ROWS | ALTERNATING, 2),
-    (GEMM, gemm(200, 136, beta=0.5), ROWS, 2),
     (GEMM, gemm(200, 136, beta=0.5, epilogue=GELU), COLUMNS, 4),
-    (GEMM, gemm(200, 264, beta=0.5, epilogue=GELU), {"block_n": 144, "swap_mn": 1}, 1),  # no parts of whole chunks
     (GEMM, gemm(264, 130, c_dtype="fp32", epilogue=FULL), ROWS, 4),
-    (GEMM, tf32(300, 136, epilogue=FULL), ROWS | K32, 2),
     (GEMM, tf32(300, 264, epilogue=FULL), COLUMNS | ALTERNATING | K32, 2),
-    (GEMM, tf32(300, 136, epilogue=ADDED), ROWS | ALTERNATING | K32, 1),
-    (GEMM, tf32(200, 136, epilogue=FULL), ROWS | K32 | {"swap_mn": 1}, 2),
     (GEMM, tf32(264, 300, epilogue=FULL), COLUMNS | K32 | {"swap_mn": 1}, 2),
-    (GEMM, tf32(264, 300, epilogue=ADDED), {"block_n": 96, "block_k": 32}, 1),
-    (GEMM, tf32(264, 304, epilogue=BIAS), COLUMNS | K32, 1),
-    (GEMM, fp8(300, 144, epilogue=FULL), ROWS | K128, 2),
     (GEMM, fp8(200, 272, epilogue=FULL), COLUMNS | K128, 2),
-    (GEMM, fp8(200, 272, epilogue=ADDED), COLUMNS | K128, 1),
-    (GEMM, fp8(200, 272, epilogue=BIAS), COLUMNS | K128, 1),
     (GEMM, fp8(200, 135, epilogue=FULL), {"products_m": 2, "block_n": 112} | K128, 2),
-    (GEMM, fp8(200, 272, beta=0.5), COLUMNS | K128, 2),
     (GEMM, gemm(200, 200, epilogue=TANH), {"block_n": 192}, 3),
     (GEMM, gemm(200, 90, epilogue=TANH), {"products_m": 2, "block_n": 96}, 2),
     (CONV, conv((2, 9, 7, 136), (72, 3, 3, 136), "bwd", stride=2, epilogue=FULL), ROWS | {"mix_layers": 1}, 4),
+    (CONV, conv((2, 9, 7, 256), (72, 2, 2, 256), "bwd", **EVEN, epilogue=TANH), COLUMNS, 4),
+]  # fmt: skip
+# Whose numbers are those of the ones above in another tile; those that have short results in one turn, too.
+COUNTED = [
+    (GEMM, gemm(200, 264, epilogue=GELU), COLUMNS | {"swap_mn": 1}, 2),
+    (GEMM, gemm(200, 256, epilogue=FULL), COLUMNS, 2),
+    (GEMM, gemm(200, 131, epilogue=ADDED), ROWS, 2),
+    (GEMM, gemm(200, 513, epilogue=TANH), COLUMNS, 2),
+    (GEMM, gemm(200, 136, beta=0.5), ROWS, 2),
+    (GEMM, gemm(200, 264, beta=0.5, epilogue=GELU), {"block_n": 144, "swap_mn": 1}, 1),  # no parts of whole chunks
+    (GEMM, tf32(300, 136, epilogue=FULL), ROWS | K32, 2),
+    (GEMM, tf32(300, 136, epilogue=ADDED), ROWS | ALTERNATING | K32, 1),
+    (GEMM, tf32(200, 136, epilogue=FULL), ROWS | K32 | {"swap_mn": 1}, 2),
+    (GEMM, tf32(264, 300, epilogue=ADDED), {"block_n": 96, "block_k": 32}, 1),
+    (GEMM, tf32(264, 304, epilogue=BIAS), COLUMNS | K32, 1),
+    (GEMM, fp8(300, 144, epilogue=FULL), ROWS | K128, 2),
+    (GEMM, fp8(200, 272, epilogue=ADDED), COLUMNS | K128, 1),
+    (GEMM, fp8(200, 272, epilogue=BIAS), COLUMNS | K128, 1),
+    (GEMM, fp8(200, 272, beta=0.5), COLUMNS | K128, 2),
     (CONV, conv((2, 9, 7, 136), (72, 3, 3, 136), "bwd", stride=2, epilogue=ADDED), ROWS, 4),
     (CONV, conv((2, 9, 7, 136), (72, 2, 2, 136), "bwd", **EVEN, epilogue=GELU), ROWS | {"mix_layers": 1}, 4),
-    (CONV, conv((2, 9, 7, 256), (72, 2, 2, 256), "bwd", **EVEN, epilogue=TANH), COLUMNS, 4),
 ]  # fmt: skip
 OTHERS = [
     (FIRST, conv((2, 15, 33, 3), (21, 3, 3, 3), epilogue=GELU), of(FIRST, 8, 4, 4, 32, 0, 1)),
@@ -123,6 +126,12 @@ def test_turns_of_a_tile(solver, signature, wanted, turns, emulating):
     tile = solver.tile(signature.geometry, config, FEW)
     assert (tile.fits, tile.turns) == (True, turns)
     checked(solver, signature, config, FEW, emulating)
+
+
+def test_how_many_turns_a_tile_has():
+    for solver, signature, wanted, turns in COUNTED:
+        tile = solver.tile(signature.canonical.geometry, Config(tuple((PLAIN | wanted).items())), FEW)
+        assert (tile.fits, tile.turns) == (True, turns), signature
 
 
 @pytest.mark.parametrize(("solver", "signature", "config"), OTHERS, ids=named)

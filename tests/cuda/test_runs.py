@@ -43,7 +43,6 @@ CASES = [
     (video("fwd"), (2, 16, 2, 1, 1, 16, 2, 1)),
     (conv(mode="wrw"), (16, 2, 3, 16, 2, 1)),
     (conv(3, 5, (3, 9), (9, 40), (4, 8), ((1, 2), (2, 3)), n=1, kernel_dtype="fp32", mode="wrw"), (16, 2, 2, 8, 3, 1)),
-    (conv(4, 8, (2, 4), (9, 71), (3, 2), 0, mode="wrw"), (32, 1, 1, 8, 2, 2)),
     (video("wrw"), (16, 4, 2, 16, 2, 1)),
     # odd channels on both sides, taps that do not exist, tiles beyond the image
     (conv(mode="bwd"), (2, 2, 2, 2, 2, 1)),
@@ -106,8 +105,10 @@ def test_the_table_chooses_it(mode):
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
 def test_untuned_kernels_compile_without_spills(arch, tmp_path):
+    """Every direction on an H200, one on each of the others."""
     target, sources = CUDA_TARGETS[arch], {}
-    for mode, solver in SOLVERS.items():
+    for mode in {"sm_80": ("fwd",), "sm_120a": ("wrw",)}.get(arch, SOLVERS):
+        solver = SOLVERS[mode]
         geometry = rewrites(of_network(mode))[-1].signature.geometry
         for source in solver.draft(geometry, solver.default_config(geometry, target), target).sources:
             sources[source.symbol] = source

@@ -27,19 +27,14 @@ def gemm(m: int, n: int, k: int, ta: str, tb: str, fused: str = "") -> str:
 
 
 CASES = [
-    ("mma_dense", NHWC.format("fwd", "4x360x480x1", "56x9x9x1", "3x3", "4x4", "tf32", t="fp32"),
-     "block_m=128 block_n=64 block_k=32 warps_m=2 warps_n=2 stages=2 split_k=1 group_m=1"),
     ("mma_dense", NHWC.format("bwd", "64x28x28x256", "256x3x3x256", "2x2", "1x1", "tf32", t="fp32") + FUSED,
      "block_m=128 block_n=256 block_k=32 warps_m=2 warps_n=4 stages=2 split_k=1 group_m=1"),
     ("ffma_dense", NHWC.format("bwd", "2x128x128x320", "320x3x3x320", "1x1", "1x1", "fp32", t="fp32") + FUSED,
      "block_m=128 block_n=64 block_k=32 warps_m=4 warps_n=1 stages=2 split_k=1 group_m=8"),
     ("first_layer", NHWC.format("fwd", "64x224x224x3", "64x7x7x3", "2x2", "3x3", "fp32", t="fp16"),
      "tile_w=16 warps=8 parts=2 block_n=64 wgmma=1 blocks_per_sm=1"),
-    ("wgmma_thin@gemm", NHWC.format("fwd", "128x48x32x35", "35x1x1x35", "1x1", "0x0", "fp32", t="fp16"),
-     "warps=16 stage_rows=32 stages=3 blocks_per_sm=1"),
     ("wgmma_thin@gemm", NHWC.format("bwd", "64x56x56x127", "128x1x1x127", "1x1", "0x0", "fp32", t="bf16"),
      "warps=12 stage_rows=16 stages=3 blocks_per_sm=1"),
-    ("ffma_gemm", gemm(3302, 3973, 4835, "t", "n"), f"block_m=256 block_n=128 block_k=16 warps_m=4 warps_n=2 {FFMA}"),
     ("ffma_gemm", gemm(3445, 2544, 1641, "t", "t"), f"block_m=128 block_n=256 block_k=16 warps_m=2 warps_n=4 {FFMA}"),
     ("ffma_gemm", gemm(771, 4710, 4738, "t", "t", FUSED),
      f"block_m=96 block_n=128 block_k=16 warps_m=2 warps_n=2 {FFMA}"),
