@@ -17,6 +17,10 @@ _FIELD = re.compile(r"^  (u?int32_t|int64_t|double) (\w+)(?:\[(\d)\])?;", re.M)
 ABI_VERSION = int(re.findall(r"#define TS_ABI_VERSION (\d+)", HEADER)[0])
 KEY_ROOM = int(re.findall(r"#define TS_KEY_ROOM (\d+)", HEADER)[0])
 OK, BAD_ARGUMENT, BAD_PROBLEM = 0, 2, 6  # of ts_status
+# What reads descriptions, and what computes the plain reference: a quarter and a half of the runtime.
+OWN = ("problem", "fields", "conv", "gemm", "canonical", "key", "real", "spellings")
+DESCRIPTIONS = tuple(f"ts_{name}.c" for name in (*OWN, "error"))
+REFERENCE = (*DESCRIPTIONS, "ts_reference*.c", "ts_pool.c", "ts_wait.c")
 
 
 def _fields(struct: str) -> list[tuple[str, type]]:
@@ -36,10 +40,10 @@ class Error(ctypes.Structure):
     _fields_ = [("text", ctypes.c_char * 256)]  # noqa: RUF012  # what ctypes reads
 
 
-def build(folder: Path, *more: str, only: str = "*.c") -> Problems:
-    """The runtime as a shared library, or some of its files; ``more`` are arguments of the compiler."""
+def build(folder: Path, *more: str, only: tuple[str, ...] = DESCRIPTIONS) -> Problems:
+    """Files of the runtime as a shared library, by default those of descriptions; ``more``: compiler's arguments."""
     library = folder / "libts.so"
-    sources = map(str, sorted(CSRC.glob(only)))
+    sources = [str(file) for pattern in only for file in sorted(CSRC.glob(pattern))]
     flags = ["-std=c11", "-O0", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", f"-I{CSRC}", *more]
     subprocess.run([*find_compiler().command, *flags, *sources, "-o", str(library), "-lpthread", "-ldl"], check=True)
     return Problems(library)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from c_problems import OK, Desc, Problems, build
+from c_problems import OK, REFERENCE, Desc, Problems, build
 from problem_keys import conv_case, gemm_case
 
 from tilesmith.dispatch.empty import EmptyBound
@@ -164,9 +164,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         if asked.sanitized:
             rest = [asked.sanitized, f"-Wl,-rpath,{Path(asked.sanitized).parent}"]
-            library = build(Path(folder), *SANITIZE, *rest, only="ts_reference*.c")
+            library = build(Path(folder), *SANITIZE, *rest, only=("ts_reference*.c",))
         else:
-            library = build(Path(folder), "-O2")
+            library = build(Path(folder), "-O2", only=REFERENCE)
         if asked.sanitize:
             done = sanitized(asked.count, asked.seed, Path(library.c._name))
             print(done.stdout + done.stderr, end="")

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from c_problems import ABI_VERSION, BAD_ARGUMENT, BAD_PROBLEM, CSRC, KEY_ROOM, OK, Desc, build
+from c_problems import ABI_VERSION, BAD_ARGUMENT, BAD_PROBLEM, CSRC, KEY_ROOM, OK, OWN, Desc, build
 from problem_keys import compare, conv_case, gemm_case
 
 from tilesmith.errors import ProblemError
@@ -22,7 +22,6 @@ from tilesmith.problems.keys import parse_key
 from tilesmith.toolchain.compilers import find_compiler
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "c-descriptor.md"
-OWN = ("problem", "fields", "conv", "gemm", "canonical", "key", "real", "spellings")
 CONV = {"n": 2, "c": 8, "k": 16, "in": (9, 7), "filter": (3, 3)}
 NCHW, NHWC = 0x5421, 0x2541
 GEMM = {"op": 1, "m": 4, "n": 5, "k": 6}
