@@ -26,20 +26,24 @@ def file(tmp_path_factory):
     return folder / "report.html"
 
 
-@pytest.mark.parametrize(("dark", "width"), [(False, 1360), (True, 390)])
-def test_everything_is_drawn(running, file, dark, width):
-    with opened(running, file, dark=dark, width=width) as seen:
-        assert seen.drawn() == dict.fromkeys(PLOTS, "yes")
-        assert seen.blank() == []
-        assert seen.violations() == []
-        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
-        assert seen.page.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
-        assert seen.messages == []
-        assert {url.partition(":")[0] for url in seen.requests} <= {"file", "data", "blob"}
+def check_drawn(seen, theme, width):
+    assert seen.drawn() == dict.fromkeys(PLOTS, "yes")
+    assert seen.blank() == []
+    assert seen.violations() == []
+    assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert seen.page.evaluate("document.documentElement.dataset.theme") == theme
+    assert seen.messages == []
+    assert {url.partition(":")[0] for url in seen.requests} <= {"file", "data", "blob"}
 
 
-def test_what_can_be_clicked(running, file):
-    with opened(running, file) as seen:
+def test_everything_is_drawn_on_a_dark_phone(running, file):
+    with opened(running, file, dark=True, width=390) as seen:
+        check_drawn(seen, "dark", 390)
+
+
+def test_everything_is_drawn_and_what_can_be_clicked(running, file):
+    with opened(running, file, width=1360) as seen:
+        check_drawn(seen, "light", 1360)
         page = seen.page
         assert page.evaluate("window.harmed") is None
         assert HOSTILE in page.locator("#failures").inner_text()

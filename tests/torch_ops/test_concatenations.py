@@ -32,10 +32,10 @@ def _compiled_anew():
         yield
 
 
-def compiled(model, x, **options):
+def compiled(model, *inputs, **options):
     """The function, its first result and its program."""
     found = torch.compile(model, backend="tilesmith", options={**OPTIONS, **options})
-    y, codes = run_and_get_code(found, x)
+    y, codes = run_and_get_code(found, *inputs)
     return found, y, "\n".join(codes)
 
 
@@ -49,11 +49,23 @@ def check(found, exact, bound=1e-5):
         assert (mine.double() - theirs).abs().max() <= bound * theirs.abs().max()
 
 
-def check_twice(found, y, model, x, bound=1e-5):
-    exact = copy.deepcopy(model).double()(x.double())
-    check(y, exact, bound)
-    for _ in range(2):  # the first call finds the kernels
-        check(found(x), exact, bound)
+class Several(nn.Module):
+    """Models beside each other, each with an input of its own: one graph, whose loops the compiler sees once."""
+
+    def __init__(self, *models):
+        super().__init__()
+        self.models = nn.ModuleList(models)
+
+    def forward(self, *inputs):
+        return tuple(model(x) for model, x in zip(self.models, inputs, strict=True))
+
+
+def check_twice(found, results, model, inputs):
+    """Of each model of ``Several``, within the bound of its type."""
+    exact = [copy.deepcopy(each).double()(x.double()) for each, x in zip(model.models, inputs, strict=True)]
+    for results_ in (results, found(*inputs), found(*inputs)):  # the first call finds the kernels
+        for y, right, x in zip(results_, exact, inputs, strict=True):
+            check(y, right, 0.03 if x.dtype == torch.bfloat16 else 1e-5)
     return exact
 
 
@@ -73,50 +85,60 @@ class Skip(nn.Module):
         return self.last(torch.cat([kept, self.up(self.pool(kept, 2))], 1))
 
 
-@pytest.mark.parametrize(
-    ("lasting", "batch", "dtype"),  # each pair of values is in one of them
-    [(False, 1, torch.float32), (False, 3, torch.bfloat16), (True, 1, torch.bfloat16), (True, 3, torch.float32)],
-)
+class Two(nn.Module):
+    """Two results side by side along an axis: they lie without gaps, or with those between images."""
+
+    def __init__(self, dim):
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(8, 16, 3, padding=1) for _ in range(2))
+        self.last, self.dim = nn.Conv2d(16, 5, 1), dim
+
+    def forward(self, x):
+        return self.last(torch.cat([self.first(x), self.second(x)], dim=self.dim))
+
+
+class Products(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(24, 16), nn.Linear(24, 32), nn.Linear(48, 5)
+
+    def forward(self, x):
+        return self.last(torch.cat([self.first(x).relu(), self.second(x)], 1))
+
+
 @torch.no_grad()
-def test_both_parts_are_written_by_their_kernels(lasting, batch, dtype):
-    model, x = Skip().eval().to(dtype), torch.randn(batch, 8, 6, 10).to(dtype)
-    if lasting:
-        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
-    found, y, code = compiled(model, x)
-    check_twice(found, y, model, x, 1e-5 if dtype == torch.float32 else 0.03)
-    assert written(code) == 2
+def test_both_parts_are_written_by_their_kernels(monkeypatch):
+    """One and several images, both orders of axes, both types; products."""
+    ran, find = [], ConvArguments.find
+
+    def spy(*given):
+        call = find(*given)
+        ran.append(call.launch.signature.canonical.key())
+        return call
+
+    monkeypatch.setattr(ConvArguments, "find", spy)
+    image = torch.randn(3, 8, 6, 10)
+    last = image[:1].to(torch.bfloat16, memory_format=torch.channels_last)
+    lasting = Skip().to(torch.bfloat16, memory_format=torch.channels_last)
+    model, inputs = Several(Skip(), lasting, Products()).eval(), (image, last, torch.randn(7, 24))
+    found, y, code = compiled(model, *inputs)
+    lines = last_report().lines
+    named = [line.problem for line in lines if line.problem.startswith("conv")]
+    assert sorted(ran) == sorted(parse_key(each).canonical.key() for each in named)
+    check_twice(found, y, model, inputs)
+    assert written(code) == 6
     assert "cpp_fused_cat" not in code
-    fused = [line.fused for line in last_report().lines]
-    assert fused == [("bias", "relu", "concatenation"), ("bias", "concatenation"), ("bias",)]
+    fused = [line.fused for line in lines]
+    assert fused[:3] == fused[3:6] == [("bias", "relu", "concatenation"), ("bias", "concatenation"), ("bias",)]
 
 
 @torch.no_grad()
-def test_other_numbers_of_axes():
-    for dims, sizes in ((1, (16,)), (3, (4, 6, 2))):
-        model, x = Skip(16, dims).eval(), torch.randn(2, 8, *sizes)
-        found, y, code = compiled(model, x)
-        check_twice(found, y, model, x)
-        assert written(code) == 2
-
-
-@pytest.mark.parametrize("dim", [0, -2])
-@torch.no_grad()
-def test_other_dimensions(dim):
-    """Both parts lie without gaps, or with those between images."""
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = (nn.Conv2d(8, 16, 3, padding=1) for _ in range(2))
-            self.last = nn.Conv2d(16, 5, 1)
-
-        def forward(self, x):
-            return self.last(torch.cat([self.first(x), self.second(x)], dim=dim))
-
-    model, x = Net().eval(), torch.randn(2, 8, 6, 10)
-    found, y, code = compiled(model, x)
-    check_twice(found, y, model, x)
-    assert written(code) == 2
+def test_other_numbers_of_axes_and_other_axes():
+    model = Several(Skip(16, 1), Skip(16, 3), Two(0), Two(-2)).eval()
+    inputs = [torch.randn(2, 8, *sizes) for sizes in ((16,), (4, 6, 2), (6, 10), (6, 10))]
+    found, y, code = compiled(model, *inputs)
+    check_twice(found, y, model, inputs)
+    assert written(code) == 2 * len(inputs)
 
 
 class Parts(nn.Module):
@@ -161,90 +183,66 @@ READERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("then", READERS)
+@pytest.mark.parametrize("count", [1, 0])
 @torch.no_grad()
-def test_what_else_reads_the_result(then):
-    model = Parts(then).eval().to(memory_format=torch.channels_last)
-    x = torch.randn(2, 16, 7, 9).to(memory_format=torch.channels_last)
-    untouched = x.clone()
-    found, y, code = compiled(model, x)
-    exact = check_twice(found, y, model, x)
-    assert written(code) == READERS[then]
-    assert torch.equal(x, untouched)
+def test_what_else_reads_the_result(count):
+    """All readers with which a part is written into its place, and all with which it is not: of each in one graph."""
+    model = Several(*[Parts(then) for then in READERS if READERS[then] == count])
+    model = model.eval().to(memory_format=torch.channels_last)
+    inputs = [torch.randn(2, 16, 7, 9).to(memory_format=torch.channels_last) for _ in model.models]
+    untouched = [x.clone() for x in inputs]
+    found, y, code = compiled(model, *inputs)
+    exact = check_twice(found, y, model, inputs)
+    assert written(code) == count * len(inputs)
+    assert all(map(torch.equal, inputs, untouched))
     with profile():  # calls the operators
-        check(found(x), exact)
+        for mine, right in zip(found(*inputs), exact, strict=True):
+            check(mine, right)
+
+
+class Rows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(24, 40), nn.Linear(64, 16)
+
+    def forward(self, x):
+        return self.last(torch.cat([x, self.first(x)], -1))
 
 
 @torch.no_grad()
-def test_a_part_that_begins_within_a_line_is_copied():
+def test_what_begins_within_a_line_and_rows_of_several_axes_are_copied():
     """The second one of two results of 24 channels in fp32 begins 96 bytes behind the first one."""
-    model, x = Skip(24).eval(), torch.randn(2, 8, 6, 10)
-    found, y, code = compiled(model, x)
-    check_twice(found, y, model, x)
-    assert written(code) == 1
-
-
-@torch.no_grad()
-def test_products():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second, self.last = nn.Linear(24, 16), nn.Linear(24, 32), nn.Linear(48, 5)
-
-        def forward(self, x):
-            return self.last(torch.cat([self.first(x).relu(), self.second(x)], 1))
-
-    model, x = Net().eval(), torch.randn(7, 24)
-    found, y, code = compiled(model, x)
-    check_twice(found, y, model, x)
-    assert written(code) == 2
-    assert "cpp_fused_cat" not in code
-
-
-@torch.no_grad()
-def test_rows_of_several_axes_are_copied():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.last = nn.Linear(24, 40), nn.Linear(64, 16)
-
-        def forward(self, x):
-            return self.last(torch.cat([x, self.first(x)], -1))
-
-    model, x = Net().eval(), torch.randn(2, 7, 24)
-    found, y, code = compiled(model, x)
-    check_twice(found, y, model, x)
-    assert written(code) == 0
-
-
-@torch.no_grad()
-def test_the_report_names_the_problem_that_runs(monkeypatch):
-    model, x = Skip().eval(), torch.randn(2, 8, 6, 10)
-    ran, find = [], ConvArguments.find
-
-    def spy(*given):
-        call = find(*given)
-        ran.append(call.launch.signature.canonical.key())
-        return call
-
-    monkeypatch.setattr(ConvArguments, "find", spy)
-    compiled(model, x)
-    named = [line.problem for line in last_report().lines]
-    assert ran == [parse_key(each).canonical.key() for each in named]
-    assert sum("concatenation" in line.fused for line in last_report().lines) == 2
+    model, inputs = Several(Skip(24), Rows()).eval(), (torch.randn(2, 8, 6, 10), torch.randn(2, 7, 24))
+    found, y, code = compiled(model, *inputs)
+    check_twice(found, y, model, inputs)
+    assert re.findall(r"(\w+)_kernel_into\(", code) == ["convolution"]
 
 
 REMEMBERED = """
-import sys, torch
+import os, sys, traceback
+import torch, torch._inductor.compile_fx
 sys.path.insert(0, sys.argv[1])
-from test_concatenations import Skip
+from test_concatenations import Two
 from tilesmith.torch_ops.compile import last_report
-torch.manual_seed(0)
-model, x = Skip().eval(), torch.randn(2, 8, 6, 10)
-with torch.no_grad():
-    y = torch.compile(model, backend="tilesmith", options={"ours": "always"})(x)
-    assert (y.double() - model.double()(x.double())).abs().max() < 1e-5
-print(last_report().remembered, sum("concatenation" in line.fused for line in last_report().lines))
+
+def run():
+    torch.manual_seed(0)
+    model, x = Two(-2).eval(), torch.randn(2, 8, 6, 10)
+    with torch.no_grad():
+        y = torch.compile(model, backend="tilesmith", options={"ours": "always"})(x)
+        assert (y.double() - model.double()(x.double())).abs().max() < 1e-5
+    print(last_report().remembered, sum("concatenation" in line.fused for line in last_report().lines))
+    print(*sorted(name for _, _, names in os.walk(os.environ["TILESMITH_CACHE_DIR"]) for name in names), flush=True)
+
+for _ in range(2):  # two processes that have imported PyTorch and compiled nothing
+    child = os.fork()
+    if not child:
+        try:
+            run()
+        except BaseException:
+            traceback.print_exc()
+        os._exit(0)
+    os.waitpid(child, 0)
 """
 
 
@@ -254,16 +252,14 @@ def test_a_remembered_program_compiles_no_kernel(tmp_path):
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
     }  # fmt: skip
     command = [sys.executable, "-c", REMEMBERED, str(Path(__file__).parent)]
-    kept = []
-    for remembered in (False, True):
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        assert done.stdout.split() == [str(remembered), "2"]
-        kept.append(sorted(path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()))
-    assert kept[0] == kept[1]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    told = done.stdout.splitlines()
+    assert told[::2] == ["False 2", "True 2"], done.stderr
+    assert told[1] == told[3] != ""
 
 
 def test_training_keeps_results_of_their_own():
-    model, x = Skip(), torch.randn(2, 8, 6, 10)
+    model, x = Two(-2), torch.randn(2, 8, 6, 10)
     exact = copy.deepcopy(model).double()
     _, y, code = compiled(model, x)
     y.square().sum().backward()
@@ -279,16 +275,16 @@ def test_an_inductor_that_lacks_what_is_needed(monkeypatch):
     from torch._inductor import ir, lowering
 
     operator = torch.ops.tilesmith.convolution.default
-    compiled(Skip().eval(), torch.randn(2, 8, 6, 10))  # the lowering is there
+    compiled(nn.Conv2d(8, 4, 1).eval(), torch.randn(2, 8, 6, 10))  # the lowering is there
     monkeypatch.delitem(lowering.lowerings, operator)
     monkeypatch.setattr(placed, "_lowered", [])
     with monkeypatch.context() as without:
         without.delattr(ir, "ExternKernelOut")
         undispatched._lower(operator, "torch.ops.tilesmith.convolution_kernel", lowering)
     torch.compiler.reset()
-    model, x = Skip().eval(), torch.randn(2, 8, 6, 10)
-    found, y, code = compiled(model, x)
-    check_twice(found, y, model, x)
+    model, inputs = Several(Two(-2)).eval(), [torch.randn(2, 8, 6, 10)]
+    found, y, code = compiled(model, *inputs)
+    check_twice(found, y, model, inputs)
     assert written(code) == 0
     assert "convolution_kernel(" in code
 
