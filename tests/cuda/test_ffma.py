@@ -68,15 +68,15 @@ def test_the_table_chooses_it_for_exact_products_alone():
         assert word in str(verdict)
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_100a"])
-def test_untuned_kernels_compile_without_spills(arch, tmp_path):
-    target, sources = CUDA_TARGETS[arch], {}
-    for signature in (gemm(2048, 2048, 2048, False, True), gemm(300, 301, 302, False, False)):
-        geometry = signature.canonical.geometry
-        chosen = SOLVER.default_config(geometry, target)
-        assert SOLVER.search_space(geometry, target).contains(chosen)
-        for source in SOLVER.draft(geometry, chosen, target).sources:
-            sources[source.symbol] = source
-    found = build_unit(list(sources.values()), target, tmp_path / "unit.cubin")
+@pytest.mark.parametrize(
+    ("arch", "signature"),
+    [("sm_80", gemm(2048, 2048, 2048, False, True)), ("sm_100a", gemm(300, 301, 302, False, False))],
+    ids=["sm_80", "sm_100a"],
+)
+def test_untuned_kernels_compile_without_spills(arch, signature, tmp_path):
+    target, geometry = CUDA_TARGETS[arch], signature.canonical.geometry
+    chosen = SOLVER.default_config(geometry, target)
+    assert SOLVER.search_space(geometry, target).contains(chosen)
+    found = build_unit(SOLVER.draft(geometry, chosen, target).sources, target, tmp_path / "unit.cubin")
     assert b"Copies" not in (tmp_path / "unit.cubin").read_bytes()  # constants of its classes have no symbols
     assert [(r.symbol, r.spill_store_bytes) for r in found if r.spill_store_bytes or r.stack_bytes] == []

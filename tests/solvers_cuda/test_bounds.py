@@ -19,7 +19,7 @@ from tilesmith.targets.names import parse_target
 
 H100, H200, FEWER = (parse_target(name) for name in ("sm_90a:132:h100", "sm_90a:132:h200", "sm_90a:78"))
 A100 = parse_target("sm_80")
-PROBLEMS = 12  # of each kind
+PROBLEMS = 9  # of each kind
 
 
 def products(rng: random.Random) -> Iterator[GemmSignature]:

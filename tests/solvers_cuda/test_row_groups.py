@@ -100,10 +100,10 @@ def group_of(ends, rows):
 
 def test_every_result_has_one_tile(walk):
     rng, cases = np.random.default_rng(0), []
-    for groups in (1, 2, 5, 31, 32, 33, 64, 100):
-        for kind in range(6):
+    for groups in (1, 5, 31, 32, 33, 100):
+        for kind in range(4):
             rows = int(rng.integers(1, 150))
-            ends = np.sort(rng.integers(0, rows + 1, groups)) if kind < 4 else rng.integers(-20, rows + 30, groups)
+            ends = np.sort(rng.integers(0, rows + 1, groups)) if kind < 2 else rng.integers(-20, rows + 30, groups)
             sizes = (rng.choice(each) for each in ((1, 3), (1, 2, 16), (8, 24, 64)))
             cases.append((ends.tolist(), rows, *map(int, sizes), 128))
     for (ends, rows, tiles_n, _, block, columns), (last, tiles) in zip(cases, walk(cases), strict=True):

@@ -44,7 +44,7 @@ int main() {
 @CALLS@
 }
 """
-# What the main loop does with ``few`` sums of 1, for one lane of one warp: it prints each sum's row, column and value.
+# What the main loop does with ``few`` sums of 1, for one lane of one warp: it writes each sum's row, column and value.
 CASE = """
 namespace case@I@ {
 enum { BLOCK_N = @N@, PRODUCT_N = @WIDTH@, ROWS_SHARE = @ROWS_SHARE@, COLUMNS_SHARE = @COLUMNS_SHARE@ };
@@ -59,9 +59,10 @@ static void all(const Run &run, int row0, int column0, int block, int lane) {
       of_all[j] = COLUMNS_SHARE == 1 ? *column_factor(run, column + j / 2 * 8 + (lane & 3) * 2 + j % 2, block)
                                      : *column_factor(run, column + j * COLUMNS_SHARE, block);
     add_scaled(sums, few, of_rows, of_all, COLUMNS_SHARE - column % COLUMNS_SHARE);
-    for (int i = 0; i < PRODUCT_N / 2; i++)
-      std::printf("@I@ %d %d %d %.0f\\n", block, row + i % 4 / 2 * 8, column + i / 4 * 8 + (lane & 3) * 2 + i % 2,
-                  sums[i]);
+    for (int i = 0; i < PRODUCT_N / 2; i++) {
+      const int told[] = {@I@, block, row + i % 4 / 2 * 8, column + i / 4 * 8 + (lane & 3) * 2 + i % 2, (int)sums[i]};
+      std::fwrite(told, sizeof told, 1, stdout);
+    }
   }
 }
 }
@@ -74,7 +75,7 @@ def steps(share, size):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """Lines ``case, block, row, column, factor``."""
+    """Rows ``case, block, row, column, factor``."""
     folder, text = tmp_path_factory.mktemp("factors"), template(draft.FOLDER, "factors")
     parts = [
         ("constexpr int PIECES", "constexpr int OF_COLUMNS"),
@@ -98,8 +99,8 @@ def found(tmp_path_factory):
     source = HARNESS.replace("@CASES@", "".join(cases)).replace("@CALLS@", "\n".join(calls))
     (folder / "factors.cpp").write_text(source)
     subprocess.run(["g++", "-std=c++20", "-O0", "-w", "-o", "factors", "factors.cpp"], cwd=folder, check=True)
-    out = subprocess.run([folder / "factors"], capture_output=True, text=True, check=True).stdout
-    return np.array([line.split() for line in out.splitlines()], np.float64).astype(np.int64)
+    out = subprocess.run([folder / "factors"], capture_output=True, check=True).stdout
+    return np.frombuffer(out, np.int32).reshape(-1, 5).astype(np.int64)
 
 
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[str(case) for case in CASES])
