@@ -62,22 +62,34 @@ def test_a_process_that_is_too_late_tells_where_it_is_and_costs_its_mode_alone(c
 
 
 LIGHT = """
-import sys, torch, tilesmith
+import os, sys, traceback, torch
 
 def loaded(*names):
-    print(*[each for each in names if each in sys.modules])
+    print(*[each for each in names if each in sys.modules], flush=True)
 
-tilesmith.optimize(torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.ReLU()).eval())
-loaded("torch._dynamo", "sympy", "tilesmith.tune.session")
-from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
-x = torch.ones(1, 8, 9, 7).to(memory_format=torch.channels_last)
-activation, shape = ("none", 0.01, 0.0, 6.0), ((1,), (0,), (1,), False, (0,), 1)
-for mode, w in (("fast", torch.ones(16, 8, 1, 1)), ("hybrid", torch.ones(24, 8, 1, 1))):
-    lies = [(tuple(each.shape), each.stride()) for each in (x, w)]
-    print(is_left_to_pytorch(x.device, x.dtype, *lies, False, False, activation, shape, False))
-    y = tilesmith.conv(x, w, mode=mode, threads=2)
-    assert torch.equal(y, torch.full_like(y, 8))
-    loaded("sympy", "tilesmith.solvers.table")
+def run():
+    import tilesmith
+    tilesmith.optimize(torch.nn.Sequential(torch.nn.Conv2d(4, 8, 3), torch.nn.ReLU()).eval())
+    loaded("torch._dynamo", "sympy", "tilesmith.tune.session")
+    from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
+    x = torch.ones(1, 8, 9, 7).to(memory_format=torch.channels_last)
+    activation, shape = ("none", 0.01, 0.0, 6.0), ((1,), (0,), (1,), False, (0,), 1)
+    for mode, w in (("fast", torch.ones(16, 8, 1, 1)), ("hybrid", torch.ones(24, 8, 1, 1))):
+        lies = [(tuple(each.shape), each.stride()) for each in (x, w)]
+        print(is_left_to_pytorch(x.device, x.dtype, *lies, False, False, activation, shape, False))
+        y = tilesmith.conv(x, w, mode=mode, threads=2)
+        assert torch.equal(y, torch.full_like(y, 8))
+        loaded("sympy", "tilesmith.solvers.table")
+
+for _ in range(3):  # three processes that have imported PyTorch alone
+    child = os.fork()
+    if not child:
+        try:
+            run()
+        except BaseException:
+            traceback.print_exc()
+        os._exit(0)
+    os.waitpid(child, 0)
 """
 
 
@@ -87,12 +99,11 @@ def test_what_is_remembered_is_decided_and_launched_without_solvers_and_compiler
         "TILESMITH_CACHE_DIR": str(tmp_path / "cache"), "TILESMITH_DB_PATH": str(tmp_path / "user.db"),
         "TILESMITH_FIND_MODE": "fast", "TILESMITH_NUM_THREADS": "2",
     }  # fmt: skip
-    first, second, third = (
-        subprocess.run(
-            [sys.executable, "-c", LIGHT], env=environment, capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-        for _ in range(3)
-    )
+    command = [sys.executable, "-c", LIGHT]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    told = done.stdout.splitlines()
+    assert len(told) == 15, done.stderr
+    first, second, third = (told[at : at + 5] for at in (0, 5, 10))
     assert first[0] == second[0] == third[0] == ""
     assert first[2] == first[4] == "tilesmith.solvers.table"
     assert third == ["", second[1], "", second[3], ""]
