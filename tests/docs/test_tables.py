@@ -60,8 +60,15 @@ def test_options(verb):
     assert sorted(documented) == sorted(options)
 
 
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """One cache: the verbs compile the same few kernels."""
+    return tmp_path_factory.mktemp("kernels")
+
+
 @pytest.mark.parametrize("verb", [*(verb for verb in VERBS if verb not in WITHOUT_DATA), "Driver commands"])
-def test_json_fields(verb, capsys, tmp_path):
+def test_json_fields(verb, capsys, tmp_path, monkeypatch, kernels):
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(kernels))
     words = {
         "env": ["env", "--json"],
         "solvers": ["solvers", "--json"],
