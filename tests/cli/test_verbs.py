@@ -221,11 +221,11 @@ def test_env_prints_every_variable(capsys, monkeypatch):
 
 def test_tune_remembers(capsys):
     command = f"conv {SMALL} -F 1 {NHWC}"
-    assert run(["tune", command, "--trials", "6", "--seconds", "60", "--json"]) == 0
+    assert run(["tune", command, "--trials", "3", "--seconds", "60", "--json"]) == 0
     captured = capsys.readouterr()
     (row,) = lines_of(captured.out)
     assert row["time_us"] > 0
-    assert row["new_trials"] <= 6
+    assert row["new_trials"] <= 3
     assert "1 problem tuned" in captured.err
     assert run(["explain", command, "--json"]) == 0
     (explained,) = lines_of(capsys.readouterr().out)
