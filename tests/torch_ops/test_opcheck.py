@@ -19,7 +19,7 @@ CHEAP = ("test_schema", "test_autograd_registration", "test_faketensor")
 WHOLE = (*CHEAP, "test_aot_dispatch_dynamic")
 MANY = 80  # signatures of the cheap tests
 # Of all tests: among them each number of axes, each type, and each other property with and without.
-SOME, REAL = (2000, 2038, 2039, 2040), (3000,)
+SOME, REAL = (2000, 2001, 2002, 2038, 2040), (3000,)
 ACTIVATIONS = ("none", "relu", "leaky_relu", "silu", "gelu", "clamp")
 BATCH = 40
 
