@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cuda_chain import PtxCache
+from cuda_chain import PtxCache, ptx
 from stand_in import StandIn, stand_in
 
 from tilesmith.measure import device_check
@@ -46,3 +46,15 @@ def checking(emulating, monkeypatch) -> StandIn:
     emulates(PtxCache)
     monkeypatch.setattr(device_check, "_BLOCKS", 3)
     return emulating
+
+
+@pytest.fixture
+def checking_ptx(checking, monkeypatch) -> StandIn:
+    """The same with caches that compile to PTX alone, where nothing asks what is kept under a kernel's key."""
+
+    def built(cache, source, target, *_):
+        checking.emulate(source)
+        return cache.store(ptx(source, target.nvrtc_arch))
+
+    monkeypatch.setattr(ArtifactCache, "get_or_build", built)
+    return checking

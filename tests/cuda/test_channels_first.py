@@ -25,16 +25,12 @@ def conv(mode, x, k, dtype="bf16", **more):
 
 # Tails of rows and of columns, several tiles a block, each way of sharing; images whose pixels are no whole steps.
 CASES = [
-    (conv("fwd", (3, 72, 8, 9), 100), {}),
     (conv("fwd", (2, 72, 16, 16), 264, "fp16", epilogue=LONG), {"warpgroups": 2, "products_m": 2, "block_n": 128}),
     (conv("fwd", (2, 64, 16, 20), 136, epilogue=Epilogue(True, "relu", residual=True)), {"pingpong": 1}),
-    (conv("fwd", (1, 328, 8, 8), 64, epilogue=Epilogue(bias=True)), {"cluster_k": 2}),
-    (conv("fwd", (5, 136, 8, 8), 40, epilogue=Epilogue(bias=True)), {"split_k": 2}),
     (conv("fwd", (2, 64, 2, 8, 10), 72), {"blocks_per_sm": 2}),
     (conv("fwd", (4, 64, 168), 192, output_dtype="fp32"), {}),
     (conv("bwd", (2, 136, 16, 16), 64, "fp16", epilogue=Epilogue(bias=True, activation="hardswish")), {"pingpong": 1}),
     (conv("bwd", (2, 200, 4, 6), 72), {"block_n": 32}),
-    (conv("wrw", (3, 72, 8, 9), 100), {}),
     (conv("wrw", (5, 200, 4, 6), 136, "fp16"), {"split_k": 3}),
     (conv("wrw", (4, 33, 8, 24), 70), {"cluster_k": 2}),
     (conv("wrw", (3, 256, 8, 17), 128), {"cluster_m": 4, "block_n": 64}),

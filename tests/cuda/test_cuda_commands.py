@@ -43,10 +43,10 @@ def signature_of(command):
 
 
 @pytest.fixture
-def device(checking, monkeypatch, home):  # noqa: F811
+def device(checking_ptx, monkeypatch, home):  # noqa: F811
     """A GPU on which the plain reference alone runs."""
     monkeypatch.setenv("TILESMITH_ONLY_SOLVER", "cuda_reference")
-    return checking
+    return checking_ptx
 
 
 @pytest.fixture

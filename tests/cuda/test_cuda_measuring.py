@@ -153,7 +153,7 @@ def test_samples_that_the_host_queued_too_late_are_taken_again(cuda, monkeypatch
     cuda.come_early(0)
 
 
-def test_the_worker_refuses_and_races(checking, tmp_path):
+def test_the_worker_refuses_and_races(checking_ptx, tmp_path):
     values = sample_args(CONV)
     worker = DeviceWorker(
         Setup(CONV.key(), 0, "", 0, str(tmp_path / "cache")),
@@ -163,7 +163,6 @@ def test_the_worker_refuses_and_races(checking, tmp_path):
     draft = CudaReferenceSolver().draft(CONV.geometry, Config(()), H200)
     (source,) = draft.sources
     made = CACHE.get_or_build(source, H200)
-    checking.emulate(source)
     good = assemble(draft, CONV, "good", "", H200, [made.digest])
     replies = [worker.load(Load(name, encode(good), (str(made.path),))) for name in ("one", "two")]
     assert all(isinstance(reply, Loaded) and reply.error <= reply.bound for reply in replies)

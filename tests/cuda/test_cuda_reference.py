@@ -79,7 +79,7 @@ def scaled_problems():
 @pytest.mark.parametrize("name", FLOATS)
 def test_every_direction(name, emulating):
     wanted = list(problems_of(name))
-    for signature in wanted if name in ("fp32", "bf16") else wanted[::4]:
+    for signature in {"bf16": wanted, "fp32": wanted[1::3]}.get(name, wanted[::4]):
         for verdict in verdicts(signature, emulating, specials=name in ("fp32", "bf16")):
             assert verdict.ok, f"{signature.key()}: {verdict.message}"
 
@@ -109,7 +109,7 @@ def test_scaled_operands(emulating):
                       epilogue=Epilogue(bias=True, scale="channel")),
         *(ConvSignature((2, 4, 5, 6), (9, 4, 3, 3), padding=1, dtype="fp16",
                         epilogue=Epilogue(bias=True, residual=True, activation=name))
-          for name in ACTIVATIONS[1:]),
+          for name in ACTIVATIONS[1::3]),
     ],
     ids=str,
 )  # fmt: skip

@@ -124,7 +124,7 @@ def seconds_of_eight(place):
     """What a search of eight configs takes on this machine, as busy as it is, and longer than that."""
     began = time.monotonic()
     tune(OTHER, H200, max_trials=8, max_seconds=None, **QUICK, **place)
-    return 5.0 + 3 * (time.monotonic() - began)
+    return 3.5 + 3 * (time.monotonic() - began)
 
 
 def test_few_seconds_measure_more_than_the_untuned_choice(place, monkeypatch):

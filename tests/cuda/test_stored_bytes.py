@@ -35,7 +35,6 @@ CASES = [
      "tile_w=16 warps=8 parts=2 block_n=64 wgmma=1 blocks_per_sm=1"),
     ("wgmma_thin@gemm", NHWC.format("bwd", "64x56x56x127", "128x1x1x127", "1x1", "0x0", "fp32", t="bf16"),
      "warps=12 stage_rows=16 stages=3 blocks_per_sm=1"),
-    ("ffma_gemm", gemm(3445, 2544, 1641, "t", "t"), f"block_m=128 block_n=256 block_k=16 warps_m=2 warps_n=4 {FFMA}"),
     ("ffma_gemm", gemm(771, 4710, 4738, "t", "t", FUSED),
      f"block_m=96 block_n=128 block_k=16 warps_m=2 warps_n=2 {FFMA}"),
     ("wgmma_gemm", "gemm1;m=3136;n=768;k=3072;batch=1;a=bf16,n;b=bf16,t;c=bf16;acc=fp32;alpha=1.5;beta=0.5;epi=gelu",
@@ -52,8 +51,6 @@ CASES = [
      "blocks_per_sm=0"),
     ("mma_depthwise", DEPTHWISE.format("bwd", "96x20x28x720", "720x9x9x1", "1x1", "4x4", "1x1", 720, l="NHWC"),
      "block_c=16 block_w=32 products_m=3 strips=1 group_rows=4 stages=3 filter_rows=0"),
-    ("mma_depthwise", DEPTHWISE.format("fwd", "48x4x7x7x144", "144x5x5x5x1", "1x2x2", "2x2x2", "1x1x1", 144, l="NDHWC"),
-     "block_c=16 block_w=16 products_m=1 strips=1 group_rows=1 stages=3 filter_rows=0"),
     ("cuda_depthwise_planes", DEPTHWISE.format("wrw", "4x768x48x48", "768x1x7x7", "1x1", "3x3", "1x1", 768, l="NCHW"),
      "columns_per_thread=8 rows_per_thread=1 threads=64 blocks_per_sm=2"),
 ]  # fmt: skip

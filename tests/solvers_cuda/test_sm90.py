@@ -296,7 +296,7 @@ def compiled(drafts, folder):
 
 def test_untuned_kernels_compile_without_spills(tmp_path):
     drafts = []
-    for signature in (PROBLEMS[0], *PROBLEMS[2:4], *PROBLEMS[7:10], PROBLEMS[11], PROBLEMS[-1]):
+    for signature in (PROBLEMS[0], PROBLEMS[3], *PROBLEMS[7:10], PROBLEMS[11], PROBLEMS[-1]):
         geometry, solvers = accepting(signature)
         drafts += [s.draft(geometry, s.default_config(geometry, H200), H200) for s in solvers]
     found = compiled(drafts, tmp_path)
