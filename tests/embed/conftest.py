@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from embedded import REAL, SMALL, Built, built, run
+from embedded import REAL, SMALL, Built, built, quick, run
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def small(tmp_path_factory) -> Built:
 def made_by_cmake(small, tmp_path_factory):
     """The folder in which CMake built ``other`` as a shared library."""
     place, prefix = tmp_path_factory.mktemp("cmake"), tmp_path_factory.mktemp("prefix")
-    options = ("-DBUILD_SHARED_LIBS=ON", "-DCMAKE_C_FLAGS_RELEASE=-O0", f"-DCMAKE_INSTALL_PREFIX={prefix}")
+    options = ("-DBUILD_SHARED_LIBS=ON", f"-DCMAKE_C_COMPILER={quick(place)}", f"-DCMAKE_INSTALL_PREFIX={prefix}")
     run("cmake", "-S", small.folder, "-B", place, *options)
     run("cmake", "--build", place, "-j", str(os.cpu_count()))
     return place, prefix

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,6 +87,19 @@ def run(*words, **more):
     )
     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
     return done.stdout
+
+
+def program(path: Path, command: str, last: str = "") -> None:
+    """A program that runs this command with its own arguments, and ``last`` behind them."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {command} "$@" {last}\n')
+    path.chmod(0o755)
+
+
+def quick(folder):
+    """The C compiler without optimisation: CMake and projects have flags of their own, behind those of the caller."""
+    program(folder / "quick" / "cc", shlex.join(find_compiler().command), "-O0")
+    return folder / "quick" / "cc"
 
 
 def built(folder, name, signatures, flags):

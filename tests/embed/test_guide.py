@@ -10,9 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from embedded import HERE, run
-
-from tilesmith.toolchain.compilers import find_compiler
+from embedded import HERE, program, quick, run
 
 ROOT = HERE.parents[1]
 GUIDE = (ROOT / "docs" / "guide" / "c-library.md").read_text()
@@ -31,16 +29,8 @@ def place(tmp_path_factory):
     for _, name, text in TITLED.findall(GUIDE):
         (folder / name).write_text(text)
     # What optimising does is seen where the libraries of `real` run.
-    program(folder / "quick" / "cc", shlex.join(find_compiler().command), "-O0")
-    shell(folder, blocks("sh")[0], CC=str(folder / "quick" / "cc"))
+    shell(folder, blocks("sh")[0], CC=str(quick(folder)))
     return folder
-
-
-def program(path: Path, command: str, last: str = "") -> None:
-    """A program that runs this command with its own arguments, and ``last`` behind them."""
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f'#!/bin/sh\nexec {command} "$@" {last}\n')
-    path.chmod(0o755)
 
 
 def shell(folder: Path, text: str, **names: str) -> str:
@@ -110,10 +100,9 @@ def test_cmake_makes_the_library(place):
     shell(place, "cmake -S found -B found/made -DCMAKE_PREFIX_PATH=$PWD/deconv")
     assert shell(place, "cmake --build found/made >&2 && found/made/main") == "16\n"
     (place / "CMakeLists.txt").write_text(head + blocks("cmake")[1])
-    # CMake has flags of its own for most files, behind those of the caller.
-    quick = f"-DCMAKE_C_COMPILER={place / 'quick' / 'cc'} -DDECONV_PROGRAMS=OFF"
-    shell(place, f"cmake -S . -B cmake-build {quick} && cmake --build cmake-build -j2 && ./cmake-build/main", **path)
+    options = f"-DCMAKE_C_COMPILER={quick(place)} -DDECONV_PROGRAMS=OFF"
+    shell(place, f"cmake -S . -B cmake-build {options} && cmake --build cmake-build -j2 && ./cmake-build/main", **path)
     (place / "tilesmith").symlink_to(ROOT)
-    shell(place, blocks("sh")[4].replace(" -B build ", f" -B build {quick} "), **path)
+    shell(place, blocks("sh")[4].replace(" -B build ", f" -B build {options} "), **path)
     assert (place / "build" / "deconv" / "include" / "deconv.h").exists()
     assert list((place / "build").rglob("deconv.a"))

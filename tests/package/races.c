@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { THREADS = 8, TURNS = 400 };
+enum { THREADS = 8, TURNS = 100 };
 
 static ts_package *package;
 

@@ -61,8 +61,9 @@ def test_targets_of_this_machine():
 def test_a_static_program_in_an_empty_folder(tmp_path):
     """No /proc, no /sys, no library, no environment."""
     program = tmp_path / "ts-query"
-    sources = [*CSRC.glob("tools/ts_*.c"), *CSRC.glob("ts_*.c")]
-    command = [*find_compiler().command, "-std=c11", "-O0", "-static", "-w", f"-I{CSRC}", *map(str, sources)]
+    above = ("ts_library", "ts_reference")  # half of the runtime, which the program does not need
+    files = [*CSRC.glob("tools/ts_*.c"), *(file for file in CSRC.glob("ts_*.c") if not file.name.startswith(above))]
+    command = [*find_compiler().command, "-std=c11", "-O0", "-static", "-w", f"-I{CSRC}", *map(str, files)]
     run([*command, "-o", str(program), "-lpthread", "-ldl"])
     done = subprocess.run(
         ["chroot", str(tmp_path), "/ts-query"],
