@@ -65,7 +65,7 @@ def run(command, asked, **more):
 def test_sixteen_threads(asked, kind):
     """They share a plan, make plans of their own, enumerate, and load packages meanwhile."""
     build = built()[0]
-    flags = ["-O0", "-g", f"-fsanitize={kind}", "-fno-sanitize-recover=all", "-pthread", *COUNTED]
+    flags = ["-O0", "-g1", f"-fsanitize={kind}", "-fno-sanitize-recover=all", "-pthread", *COUNTED]
     program = build.link(kind.split(",")[0], *flags, program=PROGRAM.read_text())
     run([str(program), "16", str(build.folder / "whole.kdb")], asked)
 

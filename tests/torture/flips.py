@@ -143,7 +143,7 @@ def databases(folder: Path, every: int) -> dict[str, Any]:
         database.record_trials(records)
         database.close()
         file = path if kind == "database" else next(records_folder(path).rglob("results/**/*.json"))
-        found[kind] = spoiled_database(path, file, every if kind == "database" else 1, records)
+        found[kind] = spoiled_database(path, file, every if kind == "database" else max(1, every // 28), records)
     return found
 
 
