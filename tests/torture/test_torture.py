@@ -53,7 +53,7 @@ def test_packages_of_an_attacker():
 
 
 def test_file_operations_fail():
-    found = run("faults.py", "--seconds", "1")
+    found = run("faults.py", "--seconds", "2", "--jobs", "1")
     assert not found["wrong"], found["wrong"]
     assert found["operations"] > 100
     assert found["runs"] > 5
