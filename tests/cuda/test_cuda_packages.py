@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from cuda_chain import CACHE
 from fake_tensors import Interface
 
 from tilesmith import GemmSignature, get_launchable
@@ -19,7 +20,6 @@ from tilesmith.package.build import Rows, assemble_package, pack_problems
 from tilesmith.package.files import write
 from tilesmith.targets.detect_cuda import cuda_target_of
 from tilesmith.targets.names import parse_target
-from tilesmith.toolchain.cache import ArtifactCache
 
 SMALL = GemmSignature(m=6, n=7, k=8)
 
@@ -31,8 +31,8 @@ def build(checking, tmp_path, monkeypatch):
     (tmp_path / "packages").mkdir(mode=0o755)
 
     def of(target):
-        layers, cache = open_layers(()), ArtifactCache(tmp_path / "build")
-        packed = pack_problems([SMALL], target, layers, cache)
+        layers = open_layers(())  # CACHE is not the one of launches, below
+        packed = pack_problems([SMALL], target, layers, CACHE)
         path = tmp_path / "packages" / "gpu.kdb"
         write(path, assemble_package("gpu", target, packed, layers, Rows()))
         monkeypatch.delenv("TILESMITH_ONLY_SOLVER")

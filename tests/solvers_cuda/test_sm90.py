@@ -333,12 +333,10 @@ def test_staged_residuals_compile_without_spills(tmp_path):
     "want",
     [
         {"pingpong": 1},
-        {"cluster_k": 8},
         {"split_k": 3},
         {"warpgroups": 3},
         {"blocks_per_sm": 2},
         {"block_k": 16},
-        {"block_k": 128, "swap_mn": 1},
         {"block_k": 256, "warpgroups": 1, "products_m": 1, "split_k": 1},
         {"stages": 24, "split_k": 1},
         {"resident": 1},
