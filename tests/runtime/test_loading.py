@@ -61,7 +61,7 @@ def test_c_and_python_refuse_the_same_noise():
     bodies = [encode(plan)[24:], encode(CUDA_SMALL)[24:]]
     rng = random.Random(11)
     taken = 0
-    for turn in range(20000):
+    for turn in range(6000):
         noisy = bytearray(bodies[turn % 2])
         for _ in range(rng.randint(1, 3)):
             noisy[rng.randrange(len(noisy))] = rng.choice((0, 1, 2, 3, 4, 64, 127, 128, 255, rng.randrange(256)))
@@ -76,7 +76,7 @@ def test_c_and_python_refuse_the_same_noise():
             refused = True
         assert refused_by_c(data) == refused, data
         taken += not refused
-    assert taken > 1000
+    assert taken > 300
 
 
 def test_a_plan_of_more_than_a_mebibyte():
