@@ -35,6 +35,7 @@ CASES = [
      "tile_w=16 warps=8 parts=2 block_n=64 wgmma=1 blocks_per_sm=1"),
     ("wgmma_thin@gemm", NHWC.format("bwd", "64x56x56x127", "128x1x1x127", "1x1", "0x0", "fp32", t="bf16"),
      "warps=12 stage_rows=16 stages=3 blocks_per_sm=1"),
+    ("ffma_gemm", gemm(3445, 2544, 1641, "t", "t"), f"block_m=128 block_n=256 block_k=16 warps_m=2 warps_n=4 {FFMA}"),
     ("ffma_gemm", gemm(771, 4710, 4738, "t", "t", FUSED),
      f"block_m=96 block_n=128 block_k=16 warps_m=2 warps_n=2 {FFMA}"),
     ("wgmma_gemm", "gemm1;m=3136;n=768;k=3072;batch=1;a=bf16,n;b=bf16,t;c=bf16;acc=fp32;alpha=1.5;beta=0.5;epi=gelu",
