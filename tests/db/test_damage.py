@@ -340,3 +340,16 @@ def test_memory_that_is_missing_is_no_damage(monkeypatch):
     monkeypatch.setattr(connect, "_PLENTY", 1 << 62)
     with pytest.raises(MemoryError), connect._telling_damage():
         raise MemoryError
+
+
+def test_a_damaged_text_of_the_index_loses_no_record(store):
+    """SQLite compiles the expressions of an index when it writes a row: until then the file looks whole."""
+    whole, late = store.read_bytes(), replace(FULL, solver="late")
+    begin = whole.index(b"CREATE INDEX neighbours")
+    for number, at in enumerate(range(begin, whole.index(b"AS INTEGER)", begin), 5)):
+        store.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << number % 8]) + whole[at + 1 :])
+        database = open_database(store)
+        database.put_result(late)
+        assert set(database.ranking(P, T)) == {FULL, late}, at
+        assert database.trials(P, T) == (FULL,), at
+        database.close()

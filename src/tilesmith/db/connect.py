@@ -271,6 +271,7 @@ def _whole_rows(damaged: Path, table: str, names: tuple[str, ...]) -> Iterator[t
             contextlib.suppress(sqlite3.Error, OSError),
             contextlib.closing(_connect(damaged, readonly=True)) as source,
         ):
+            source.execute("PRAGMA writable_schema = ON")  # what else is damaged in the schema hides no table
             order = f"problem {direction}, target {direction}"
             sound = sound_search if table == "searches" else sound_record
             for row in source.execute(f"SELECT {', '.join(names)} FROM {table} ORDER BY {order}"):
@@ -295,6 +296,8 @@ def _is_sound(path: Path) -> bool:
             except sqlite3.OperationalError:
                 empty = connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone() is None
                 return 0 < version < VERSION or (version == 0 and empty)
+            for table in TABLES:  # the text of an index is looked at when rows are written, not when they are read
+                connection.execute(f"EXPLAIN UPDATE {table} SET problem = '', target = ''")
             return version >= SAME_COLUMNS  # all columns and an earlier version: the number is damaged
     except sqlite3.DatabaseError as error:
         return is_busy(error)  # another process works with it
@@ -336,6 +339,10 @@ class _Connection(sqlite3.Connection):
     def execute(self, *arguments: Any) -> sqlite3.Cursor:
         with _telling_damage():
             return self.cursor(_Cursor).execute(*arguments)
+
+    def executemany(self, *arguments: Any) -> sqlite3.Cursor:
+        with _telling_damage():
+            return self.cursor(_Cursor).executemany(*arguments)
 
 
 def must_be_admitted(path: Path) -> None:
