@@ -20,6 +20,7 @@ from tilesmith.solvers.cuda.halo_wrw.cost import halo_wrw_seconds
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
 from tilesmith.solvers.cuda.narrow_groups.cost import narrow_seconds
 from tilesmith.solvers.cuda.phases.cost import phases_seconds
+from tilesmith.solvers.cuda.slices.cost import slices_seconds
 from tilesmith.solvers.cuda.thin.cost import thin_seconds
 from tilesmith.solvers.cuda.thin.few import FewTile
 from tilesmith.solvers.cuda.thin.wide import WideTile
@@ -41,7 +42,7 @@ ESTIMATES = {
     "mma_depthwise": ("depthwise_mma", depthwise_mma_seconds), "cuda_depthwise_planes": ("depthwise", planes_seconds),
     "mma_narrow_groups": ("narrow", narrow_seconds), "first_layer": ("first", first_seconds),
     "first_layer_wrw": ("first", weights_seconds), "first_rows": ("first_rows", rows_seconds),
-    "first_rows_wrw": ("first_rows_wrw", rows_weights_seconds),
+    "first_rows_wrw": ("first_rows_wrw", rows_weights_seconds), "wgmma_slices": ("slices", slices_seconds),
 }  # fmt: skip
 # Axes that configs of ``gpu/probes/variants.py`` do not name, of products of 16-bit types.
 _USUAL = {

@@ -18,6 +18,7 @@ static const emulated_post *posted(const emulated_post &mine) {
   return all + emulated_now / 32 * 32;
 }
 static inline void __syncwarp() { emulated_turn(); }
+static inline int __shfl_sync(unsigned, int v, int lane) { return (int)posted({{(unsigned)v}})[lane].words[0]; }
 static inline int __syncthreads_or(int value) {
   static int values[1024];
   values[emulated_now] = value;

@@ -117,7 +117,7 @@ def _emulated(source: Source) -> Path:
         text = text.replace(mma_bulk_text(), "")
         text = text.replace(template(Path(thin.__file__).parent, "bulk").split("\n// A slab")[0], "")
         # Products of warpgroups are done when they are issued.
-        text = re.sub(r'asm volatile\("(fence\.proxy|wgmma)[^;]*;" ::: "memory"\);', "", text)
+        text = re.sub(r'asm volatile\("(fence\.proxy|wgmma)[^;]*;" ::("n"\([^"]*\) )?: "memory"\);', "", text)
         product = r'asm volatile\("\{ \.reg \.pred.*?: (?:"l"\(a\)|"r"\(a\[0\]\)[^;]*?), "l"\(b\), "r"\(add\)\);'
         text = re.sub(product, "emulated_product(Element(), sums, a, b, add);", text, flags=re.DOTALL)
     hopper = source.prelude == hopper_prelude()

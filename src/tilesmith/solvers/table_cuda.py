@@ -21,6 +21,7 @@ from tilesmith.solvers.cuda.phases.solver import PhasesSolver, WgmmaPhasesSolver
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
 from tilesmith.solvers.cuda.row_groups.solver import RowGroupsSolver
 from tilesmith.solvers.cuda.runs.solver import RunsBwdSolver, RunsSolver, RunsWrwSolver
+from tilesmith.solvers.cuda.slices.solver import SlicesSolver
 from tilesmith.solvers.cuda.thin.solver import FfmaThinSolver, MmaThinSolver, WgmmaThinSolver
 from tilesmith.solvers.cuda.wgmma.channels_first import ChannelsFirstSolver
 from tilesmith.solvers.cuda.wgmma.copied import CopiedGemmSolver
@@ -47,6 +48,7 @@ _FAST: tuple[Solver[CudaTarget], ...] = (
     FfmaThinSolver(),
     MmaThinSolver(),
     WgmmaThinSolver(),
+    SlicesSolver(),
     WgmmaPhasesSolver(),
     PhasesSolver(),
     RunsSolver(),

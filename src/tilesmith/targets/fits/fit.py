@@ -275,6 +275,26 @@ class PhasesFit:
 
 
 @dataclass(frozen=True)
+class SlicesFit:
+    """Few results by warpgroups that go through slices (``solvers/cuda/slices/cost.py``)."""
+
+    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    product: Annotated[float, C, "The least of a product of 64 rows."]
+    shared: Annotated[float, R, "Bytes of shared memory that products read."]
+    load: Annotated[float, C, "An SM's units: of a copy of up to 16 bytes to shared memory."]
+    line: Annotated[float, C, "That a warpgroup waits for the rows of a line, at each step of 16 products."]
+    chunk: Annotated[float, C, "That a block waits for each block of channels."]
+    slice: Annotated[float, C, "That it waits for each slice: results, barriers."]
+    overlap: Annotated[float, Unit.EXPONENT, "How far units and waits overlap."]
+    pair: Annotated[float, SHARE, "Of the cycles of a block alone on its SM, what a ring of two stages adds."]
+    start: Annotated[float, C, "Of launch and cold loads."]
+    filter: Annotated[float, R, "Bytes of the filter that a block brings before it begins."]
+    l2: Annotated[float, RATE, "Bytes through the L2 cache."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    latency: Annotated[float, SECONDS, "That is not hidden."]
+
+
+@dataclass(frozen=True)
 class DepthwiseFit:
     """Depthwise convolution (``solvers/cuda/depthwise/cost.py``)."""
 
@@ -466,6 +486,7 @@ class Fit:
     few: FewFit
     phases: PhasesFit
     wide_phases: PhasesFit
+    slices: SlicesFit
     depthwise: DepthwiseFit
     depthwise_mma: DepthwiseMmaFit
     narrow: NarrowFit
