@@ -255,14 +255,31 @@ TS_MMA_DEVICE void emulated_product(T, float (&sums)[COUNT], const u32 (&a)[4], 
   }
 }
 
-/* codegen/cuda/bulk.cuh: copies are done when they are asked for. */
-TS_MMA_DEVICE void ts_barrier_init(u32, u32) {}
+/* codegen/cuda/bulk.cuh: copies are done when they are asked for. A barrier lies in its 8 bytes of shared memory. */
+struct emulated_barrier {
+  u16 count, pending;
+  int bytes : 31; /* that have not come */
+  u32 phase : 1;
+};
+static emulated_barrier *emulated_count(u32 at, int arrived, int bytes) {
+  emulated_barrier *const b = (emulated_barrier *)(emulated_shared + at);
+  b->pending -= arrived, b->bytes += bytes;
+  if (b->pending == 0 && b->bytes == 0) b->phase ^= 1, b->pending = b->count;
+  return b;
+}
+TS_MMA_DEVICE void ts_barrier_init(u32 at, u32 count) {
+  *(emulated_barrier *)(emulated_shared + at) = {(u16)count, (u16)count, 0, 0};
+}
 TS_MMA_DEVICE void ts_barrier_init_done() {}
-TS_MMA_DEVICE void ts_expect(u32, u32) {}
-TS_MMA_DEVICE void barrier_wait(u32, u32) {}
-TS_MMA_DEVICE void ts_load_run(u32 to, const void *from, u32 bytes, u32) {
+TS_MMA_DEVICE void ts_expect(u32 at, u32 bytes) { emulated_count(at, 1, (int)bytes); }
+TS_MMA_DEVICE void barrier_arrive(u32 at) { emulated_count(at, 1, 0); }
+TS_MMA_DEVICE void barrier_wait(u32 at, u32 phase) {
+  while (((emulated_barrier *)(emulated_shared + at))->phase == (phase & 1)) emulated_turn();
+}
+TS_MMA_DEVICE void ts_load_run(u32 to, const void *from, u32 bytes, u32 at) {
   if ((unsigned long)from % 16 || to % 16 || bytes % 16) abort();
   memcpy(emulated_shared + to, from, bytes);
+  emulated_count(at, 0, -(int)bytes);
 }
 TS_MMA_DEVICE void ts_store_run(void *to, u32 from, u32 bytes) {
   if ((unsigned long)to % 16 || from % 16 || bytes % 16) abort();

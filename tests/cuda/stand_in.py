@@ -16,11 +16,9 @@ from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
 
-from tilesmith.codegen.cuda.hopper import hopper_prelude, mma_bulk_text
+from tilesmith.codegen.cuda.hopper import hopper_prelude, mma_arrive_text, mma_bulk_text, mma_wait_text
 from tilesmith.codegen.cuda.mma import mma_prelude
-from tilesmith.codegen.cuda.unit import template
 from tilesmith.plan.records import Source
-from tilesmith.solvers.cuda.thin import draft as thin
 from tilesmith.toolchain.toolchains import unit_text
 
 HERE = Path(__file__).parent
@@ -115,7 +113,7 @@ def _emulated(source: Source) -> Path:
                             "unsigned char *const memory = emulated_shared;")  # fmt: skip
         text = text.replace('asm("" : "+l"(place));', "")  # it hides an address from the compiler
         text = text.replace(mma_bulk_text(), "")
-        text = text.replace(template(Path(thin.__file__).parent, "bulk").split("\n// A slab")[0], "")
+        text = text.replace(mma_wait_text(), "").replace(mma_arrive_text(), "")
         # Products of warpgroups are done when they are issued.
         text = re.sub(r'asm volatile\("(fence\.proxy|wgmma)[^;]*;" ::("n"\([^"]*\) )?: "memory"\);', "", text)
         product = r'asm volatile\("\{ \.reg \.pred.*?: (?:"l"\(a\)|"r"\(a\[0\]\)[^;]*?), "l"\(b\), "r"\(add\)\);'

@@ -26,6 +26,18 @@ def mma_bulk_text() -> str:
     return _in_mma_names(_bulk_text())
 
 
+@lru_cache(maxsize=1)
+def mma_wait_text() -> str:
+    """``barrier_wait`` for the same kernels."""
+    return Path(__file__).with_name("bulk_wait.cuh").read_text()
+
+
+@lru_cache(maxsize=1)
+def mma_arrive_text() -> str:
+    """``barrier_arrive`` for the same kernels."""
+    return Path(__file__).with_name("bulk_arrive.cuh").read_text()
+
+
 def product_text(
     name: str,
     block_n: int,

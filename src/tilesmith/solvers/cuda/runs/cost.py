@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil, gcd, prod
 
 from tilesmith.problems.dtypes import dtype
@@ -12,16 +13,38 @@ from tilesmith.solvers.cuda.runs.tile import RunsTile, RunsWeightsTile
 _CLOCK = 0.95  # of the boost clock, under load
 _BANDWIDTH, _CACHED = 0.8, 5e12
 _PARTIAL_BYTES_S = 2.5e12
-_SECOND_S = 3e-6
 _SHARED = 4.0  # cycles of an SM for 512 bytes of shared memory
 _START_S = {"fwd": 4.0e-6, "wrw": 3.1e-6, "bwd": 2.0e-6}
-# Cycles of a warp for: a step, a fragment of x, a product of 16 x 8 x 16, a copy, what it shares results for; and of an
-# SM for a product and for 32 copies.
-_FWD_STEP, _FWD_FRAGMENT, _FWD_PRODUCT, _FWD_COPY, _FWD_SHARED = 145, 40, 10.8, 37, 2230
-_FWD_UNITS = (2.43, 2.1)
-# The same of backward weights; and for 8 columns of 16 results of dy, of a warp and of an SM.
-_WRW_STEP, _WRW_FRAGMENT, _WRW_PRODUCT, _WRW_COPY, _WRW_COLUMNS = 418, 33.6, 8.1, 106, (39.7, 4.9)
-_WRW_UNITS = (1.21, 1.85)
+
+
+@dataclass(frozen=True)
+class _Cycles:
+    """Of a warp for: a stage, a step, a fragment of x, a product of 16 x 8 x 16, 32 copies, 8 columns of dy.
+
+    ``units``: of an SM for a product, 32 copies and 8 columns of dy. ``shared``: what warps share results for.
+    """
+
+    stage: float
+    step: float
+    fragment: float
+    product: float
+    copy: float
+    columns: float
+    units: tuple[float, float, float]
+    shared: float = 0
+
+
+# With bulk copies, which take no time of warps, fitted to 63 configs of 5 problems forward, and 73 of 8; see notes.md.
+_FWD = {
+    False: _Cycles(0, 145, 40, 10.8, 37, 0, (2.43, 2.1, 0), 2230),
+    True: _Cycles(190, 606, 23.6, 15.6, 0, 0, (0.97, 0, 0), 1770),
+}
+_WRW = {
+    False: _Cycles(0, 418, 33.6, 8.1, 106, 39.7, (1.21, 1.85, 4.9)),
+    True: _Cycles(1140, 127, 10.4, 2.13, 0, 16.1, (0.3, 0, 2.2)),
+}
+_WRW_SECOND_S = {False: 3e-6, True: 1e-6}  # the launch behind it
+_WRW_PAIR = 1.07  # more for a ring of two stages, with bulk copies
 # Of backward data: a tile, 8 columns, 32 elements of the sums of these, a product, its results, a line of results, a
 # store, a load; and of an SM for a product, a store, a load, and 64 results that are staged.
 _BWD_TILE, _BWD_COLUMNS, _BWD_FILTER, _BWD_PRODUCT, _BWD_RESULTS = 986, 33.2, 33.7, 9.7, 21.2
@@ -44,11 +67,13 @@ def runs_seconds(t: RunsTile) -> float:
     fragments = (v["rows"] + form.taps - 1) * v["parts"] * _conflicts(form.step)
     products = v["rows"] * v["parts"] * form.taps * used * t.products_n
     copies = (v["tile_h"] + form.taps - 1) * t.chunks / 32
-    alone = steps * (_FWD_STEP + _FWD_FRAGMENT * fragments + _FWD_PRODUCT * products) + copies / t.warps * _FWD_COPY
-    units = h * w * steps * v["warps_k"] * (products * _FWD_UNITS[0] + fragments * _SHARED) + copies * _FWD_UNITS[1]
+    each = _FWD[t.bulk]
+    alone = steps * (each.step + each.fragment * fragments + each.product * products)
+    alone += each.stage + copies / t.warps * each.copy
+    units = h * w * steps * v["warps_k"] * (products * each.units[0] + fragments * _SHARED) + copies * each.units[1]
     busy = min(v["blocks_per_sm"], ceil(t.blocks / t.target.cores))
     turns = ceil(t.tiles * t.blocks_n / t.blocks)
-    cycles = turns * (form.steps * _both(alone, busy * units) + _FWD_SHARED * v["warps_k"])
+    cycles = turns * (form.steps * _both(alone, busy * units) + each.shared * v["warps_k"])
     loaded = t.tiles * t.blocks_n * form.steps * (t.stage_bytes + 512 * form.k_steps * t.quads)
     moved = prod(form.g.x.shape) * 2 * t.blocks_n + prod(form.g.y.shape) * dtype(form.g.y.dtype).nbytes
     return _together(t, cycles, loaded, moved) + _START_S["fwd"]
@@ -61,17 +86,18 @@ def weights_seconds(t: RunsWeightsTile) -> float:
     columns = form.taps * t.products_n
     copies = (v["warps_a"] * t.chunks + form.taps * t.dy_bytes / 16) / 32
     fragments, products = t.tiles_m * _conflicts(form.step), t.tiles_m * columns
-    alone = steps * (
-        _WRW_STEP + _WRW_COLUMNS[0] * columns + _WRW_FRAGMENT * fragments + _WRW_PRODUCT * products
-    ) + copies / t.warps * _WRW_COPY  # fmt: skip
-    units = steps * t.warps * (columns * _WRW_COLUMNS[1] + products * _WRW_UNITS[0] + fragments * _SHARED)
-    units += copies * _WRW_UNITS[1]
+    each = _WRW[t.bulk]
+    alone = steps * (each.step + each.columns * columns + each.fragment * fragments + each.product * products)
+    alone += each.stage + copies / t.warps * each.copy
+    units = steps * t.warps * (columns * each.units[2] + products * each.units[0] + fragments * _SHARED)
+    units += copies * each.units[1]
     busy = min(v["blocks_per_sm"], ceil(t.slices * t.groups / t.target.cores))
     cycles = ceil(t.items / t.slices) * _both(alone, busy * units)
+    cycles *= _WRW_PAIR if t.bulk and v["stages"] == 2 else 1
     loaded = t.items * t.groups * t.stage_bytes
     moved = prod(form.g.x.shape) * 2 * t.blocks_n + prod(form.g.y.shape) * 2
     seconds = _together(t, cycles, loaded, moved) + 2 * t.partial_bytes / _PARTIAL_BYTES_S
-    return seconds + _START_S["wrw"] + _SECOND_S
+    return seconds + _START_S["wrw"] + _WRW_SECOND_S[t.bulk]
 
 
 def back_seconds(t: BackTile) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.hopper import mma_arrive_text, mma_bulk_text, mma_wait_text
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.problems.geometry import ConvGeometry, TensorView
@@ -28,9 +29,9 @@ def runs_draft(t: RunsTile) -> Draft:
         "STAGES": v["stages"], "STAGE_BYTES": t.stage_bytes, "STAGED_PITCH": t.staged_pitch,
         "SHARED_BYTES": t.shared_bytes, "QUADS": t.quads, "OUT_VECTOR": t.out_vector,
     }  # fmt: skip
-    flags = {"BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual}
+    flags = {"BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "BULK": t.bulk}
     types = {"Element": TYPES[g.x.dtype], "Out": TYPES[g.y.dtype]}
-    functions = activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype)
+    functions = mma_bulk_text() + mma_wait_text() + mma_arrive_text() + activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype)
     tile = "x".join(str(value) for _, value in t.config.values)
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     kernel = _unit("runsfwd", t, tile, ("rows", "kernel"), header)
@@ -65,16 +66,18 @@ def weights_draft(t: RunsWeightsTile) -> Draft:
     early = t.target.has_cluster
     reading = (
         Argument("dy", "const Element *", slot(0)), Argument("to", "u32 *", turned),
-        *integers("int", words=t.dy_words, **_sizes(t)), *integers("i64", **_steps(g.y, "n")),
+        *integers("int", words=t.dy_words, out_w=g.output[2]), *integers("i64", **_steps(g.y, "n")),
+        *divisors(blocks_n=t.blocks_n, tiles_w=t.tiles_w, out_h=g.output[1], out_d=g.output[0]),
     )  # fmt: skip
     arguments = (
         Argument("dy", "const uint4 *", turned), Argument("x", "const Element *", slot(1)),
         Argument("partial", "float *", partial),
-        *integers("int", items=t.items, bands=t.bands, groups=t.groups, slices=t.slices, **_sizes(t)),
-        *integers("i64", **_steps(g.x, "n")),
+        *integers("int", items=t.items, groups=t.groups, slices=t.slices, **_sizes(t)),
+        *integers("i64", **_steps(g.x, "n")), *divisors(bands=t.bands, tiles_w=t.tiles_w, out_d=g.output[0]),
     )  # fmt: skip
     tile, element = "x".join(str(value) for _, value in t.config.values), TYPES[g.x.dtype]
-    header = Header(numbers, {"RAGGED": t.ragged}, {"Element": element}, arguments=arguments)
+    functions, flags = mma_bulk_text() + mma_wait_text() + mma_arrive_text(), {"RAGGED": t.ragged, "BULK": t.bulk}
+    header = Header(numbers, flags, {"Element": element}, functions=functions, arguments=arguments)
     source = _unit("runswrw", t, tile, ("rows", "weights"), header)
     launch = Launch(
         0, source.symbol, (t.slices * t.groups, 1, 1), passed(arguments), (32 * t.warps, 1, 1),
@@ -120,9 +123,8 @@ def _sizes(t: RunsTile | RunsWeightsTile) -> dict[str, int]:
     g: ConvGeometry = t.form.g
     form: RunsForm = t.form
     return {
-        "row": form.row, "in_d": g.input[0], "in_h": g.input[1], "out_d": g.output[0], "out_h": g.output[1],
-        "out_w": g.output[2], "pad_d": g.padding[0], "pad_h": g.padding[1], "tiles_w": t.tiles_w,
-        "blocks_n": t.blocks_n,
+        "row": form.row, "in_d": g.input[0], "in_h": g.input[1], "out_h": g.output[1], "out_w": g.output[2],
+        "pad_d": g.padding[0], "pad_h": g.padding[1], "blocks_n": t.blocks_n,
     }  # fmt: skip
 
 
@@ -133,8 +135,8 @@ def _arguments(t: RunsTile) -> tuple[Argument, ...]:
         Argument("x", "const Element *", slot(0)), Argument("packed", "const uint4 *", Pointer(Space.PACKED)),
         Argument("out", "Out *", out), Argument("bias", "const Out *", slot(2) if e.bias else out),
         Argument("residual", "const Out *", slot(2 + e.bias) if e.residual else out),
-        *integers("int", tiles=t.tiles, tiles_h=t.tiles_h, **_sizes(t)),
-        *integers("i64", **_steps(g.x, "n"), **_steps(g.y, "n")),
+        *integers("int", tiles=t.tiles, **_sizes(t)), *integers("i64", **_steps(g.x, "n"), **_steps(g.y, "n")),
+        *divisors(tiles_h=t.tiles_h, tiles_w=t.tiles_w, out_d=g.output[0]),
     )  # fmt: skip
 
 

@@ -3,7 +3,9 @@
 constexpr int TILES_M = (K_STEPS + WARPS_E - 1) / WARPS_E, TILES_N = BLOCK_N / 8;
 constexpr int DY_ROW = TILE_W / 16 * TILES_N * 16; // in units of 16 bytes
 static_assert(WARPS == WARPS_A * WARPS_E && DY_BYTES == DY_ROW * 16 && TILE_W % 16 == 0, "as counted");
-static_assert(STAGE_BYTES >= WARPS_A * ROW_BYTES + TAPS * DY_BYTES && STAGES * STAGE_BYTES == SHARED_BYTES, "all fit");
+static_assert(STAGE_BYTES >= WARPS_A * ROW_BYTES + TAPS * DY_BYTES + BARRIER_BYTES &&
+                  STAGES * STAGE_BYTES == SHARED_BYTES,
+              "all fit");
 
 typedef Pack<float, 4> Quad;
 
@@ -12,8 +14,9 @@ struct Item {
   int n, d, band, w;
 };
 TS_MMA_DEVICE Item item_of(const Run &run, int i) {
-  const int w = i % run.tiles_w, line = i / run.tiles_w, band = line % run.bands, image = line / run.bands;
-  return {image / run.out_d, image % run.out_d, band, w * TILE_W};
+  const int line = divided(i, run.tiles_w_m, run.tiles_w_s), image = divided(line, run.bands_m, run.bands_s);
+  const int n = divided(image, run.out_d_m, run.out_d_s);
+  return {n, image - n * run.out_d, line - image * run.bands, (i - line * run.tiles_w) * TILE_W};
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAMETERS) {
@@ -23,9 +26,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warp_a = warp / WARPS_E, warp_e = warp % WARPS_E;
   const int group = blockIdx.x % run.groups, slice = blockIdx.x / run.groups;
   const int block_n = group % run.blocks_n, first_step = group / run.blocks_n * WARPS_A;
+  launch_next();
+  if constexpr (BULK) make_barriers(ring, WARPS_A + TAPS);
   wait_previous();
 
-  const auto load = [&](int i, int stage) {
+  const auto bring_item = [&](int i, int stage, bool used, u32 turn) {
+    if (i >= run.items || warp >= WARPS_A + TAPS) return;
+    if (used) barrier_wait(ring + stage * STAGE_BYTES + READ_AT, turn);
+    const Item item = item_of(run, i);
+    const u32 to = ring + stage * STAGE_BYTES, barrier = to + FULL_AT;
+    const int top = item.band * STRIDE_H - run.pad_h, front = item.d * STRIDE_D - run.pad_d;
+#pragma unroll 1
+    for (int row = warp; row < WARPS_A + TAPS; row += WARPS) {
+      if (row < WARPS_A) {
+        const int step = first_step + row, h = top + step % PHASES, d = front + step / PHASES * DILATION_D;
+        const bool seen = step < STEPS && (u32)d < (u32)run.in_d && (u32)h < (u32)run.in_h;
+        const i64 line = item.n * run.x_n + d * run.x_d + h * run.x_h;
+        bring_row(run, to + row * ROW_BYTES, line, seen, item.w * STEP - (PAD + LEAD), barrier);
+        continue;
+      }
+      const int t = row - WARPS_A, h = item.band - t, image = (item.n * run.out_d + item.d) * run.out_h;
+      const int line = (image + h) * run.tiles_w + item.w / TILE_W;
+      const bool seen = (u32)h < (u32)run.out_h;
+      bring(to + WARPS_A * ROW_BYTES + t * DY_BYTES, run.dy + ((i64)line * run.blocks_n + block_n) * DY_ROW, 0,
+            seen ? DY_ROW : 0, seen ? DY_ROW : 0, barrier);
+    }
+  };
+  const auto load = [&](int i, int stage, bool used, u32 turn) {
+    if constexpr (BULK) return bring_item(i, stage, used, turn);
     if (i < run.items) {
       const Item item = item_of(run, i);
       const u32 to = ring + stage * STAGE_BYTES;
@@ -50,20 +78,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     copy_commit();
   };
 #pragma unroll 1
-  for (int s = 0; s < STAGES - 1; s++) load(slice + s * run.slices, s);
+  for (int s = 0; s < STAGES - 1; s++)
+    load(slice + s * run.slices, s, false, 0);
 
   float sums[TAPS][TILES_M][TILES_N][4] = {};
   const u32 mine = warp_a * ROW_BYTES + (lane % 8 + lane / 16 * 8) * STEP * 2 + lane / 8 % 2 * 16 + warp_e * 32;
   int stage = 0;
+  u32 turn = 0;
 #pragma unroll 1
   for (int i = slice; i < run.items; i += run.slices) {
-    copy_wait<STAGES - 2>();
-    __syncthreads();
-    load(i + (STAGES - 1) * run.slices, stage == 0 ? STAGES - 1 : stage - 1);
+    if constexpr (BULK) {
+      barrier_wait(ring + stage * STAGE_BYTES + FULL_AT, turn);
+    } else {
+      copy_wait<STAGES - 2>();
+      __syncthreads();
+    }
+    // The stage before this one was waited for in this turn, or in the one before.
+    const int last = stage == 0 ? STAGES - 1 : stage - 1;
+    load(i + (STAGES - 1) * run.slices, last, i != slice, stage == 0 ? turn ^ 1 : turn);
+    const u32 now = ring + stage * STAGE_BYTES;
     const Item item = item_of(run, i);
     const u32 window = ring + stage * STAGE_BYTES + mine;
     const unsigned char *const dy = memory + stage * STAGE_BYTES + WARPS_A * ROW_BYTES + lane * 8;
     stage = stage + 1 == STAGES ? 0 : stage + 1;
+    if (stage == 0) turn ^= 1;
     bool exists[TAPS], all = true;
 #pragma unroll
     for (int t = 0; t < TAPS; t++) exists[t] = (u32)(item.band - t) < (u32)run.out_h, all = all && exists[t];
@@ -103,8 +141,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         }
       }
     }
+    if constexpr (BULK) stage_read(now);
   }
-  copy_wait<0>();
+  if constexpr (!BULK) copy_wait<0>();
   Quad *const to = (Quad *)run.partial + ((i64)blockIdx.x * WARPS + warp) * (TAPS * TILES_M * TILES_N * 32) + lane;
 #pragma unroll
   for (int t = 0; t < TAPS; t++)

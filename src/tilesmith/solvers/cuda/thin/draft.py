@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.hopper import mma_bulk_text, mma_product_text
+from tilesmith.codegen.cuda.hopper import mma_bulk_text, mma_product_text, mma_wait_text
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
@@ -91,7 +91,8 @@ def _source(t: ThinTile, part: str, arguments: tuple[Argument, ...]) -> Source:
             "SLAB": t.slab, "WARPS": t.warps, "STAGES": t.stages, "STAGE": t.stage_bytes,
             "MIN_BLOCKS": t.value["blocks_per_sm"], "SHARED_BYTES": t.shared_bytes,
         }  # fmt: skip
-        functions += template(_FOLDER, "slabs") + (template(_FOLDER, "bulk") if isinstance(t, WideTile) else "")
+        functions += template(_FOLDER, "slabs")
+        functions += mma_wait_text() + template(_FOLDER, "bulk") if isinstance(t, WideTile) else ""
         tile += f"r{t.slab}w{t.warps}s{t.stages}"
     types = {"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]}
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
