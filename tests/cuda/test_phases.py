@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from cuda_chain import H200, check_numbers, executable
 
@@ -54,6 +56,15 @@ CASES = [
         deconv(8, 2, (3, 5), (5, 6), n=2, stride=4, padding=1, dtype="fp16", epilogue=BIASED),
         (0, 1, 2, 2, 0, 1, 8, 1, 1, 2, 1),
     ),
+    # results in place of all channels of a tile, which is a strip where columns are taps
+    (deconv(24, 1, (4, 7), (5, 7), n=2, stride=3, padding=(2, 1)), (2, 1, 3, 5, 2, 1, 8, 2, 1, 1, 1)),
+    (conv(33, 3, (7, 6), n=1, padding=((2, 0), (1, 3)), epilogue=FUSED), (1, 1, 6, 4, 4, 1, 16, 1, 1, 1, 1)),
+    (deconv(20, 3, n=3, taps=(4, 3), stride=(2, 3), epilogue=FUSED), (0, 2, 3, 3, 0, 2, 16, 2, 1, 1, 1)),
+    (deconv(21, 5, (5, 6), (16, 16), n=2, stride=8, padding=4), (0, 1, 4, 5, 0, 1, 16, 2, 1, 1, 1)),
+    # bulk copies bring rows as they lie, then pixels, of two blocks of channels, in planes
+    (deconv(24, 1, (4, 7), (5, 7), n=2, stride=3, padding=(2, 1)), (2, 1, 3, 5, 2, 1, 24, 2, 1, 1, 1)),
+    (deconv(32, 3, (5, 6), (4, 4), n=1, stride=2, padding=1, dtype="fp16"), (2, 1, 4, 4, 3, 1, 16, 1, 2, 1, 1)),
+    (deconv(16, 2, (3, 3, 4), (2, 3, 3), n=1, stride=2), (2, 2, 3, 3, 2, 1, 8, 2, 1, 1, 1)),
 ]
 # The same with warpgroups: three pieces of a pixel and an odd number of taps; two warpgroups; a window of three planes.
 WIDE_CASES = [
@@ -84,9 +95,11 @@ def named(value):
 def test_numbers(solver, signature, values, emulating):
     signature = signature.canonical
     geometry, chosen = signature.geometry, config(values)
-    assert solver.applicable(geometry, H200) == Accepted()
-    assert solver.tile(geometry, chosen, H200).fits
-    made = executable(signature, solver.draft(geometry, chosen, H200), emulating)
+    # Where a block has one tile, one with several is looked at.
+    target = replace(H200, cores=2) if values[9] == 1 else H200
+    assert solver.applicable(geometry, target) == Accepted()
+    assert solver.tile(geometry, chosen, target).fits
+    made = executable(signature, solver.draft(geometry, chosen, target), emulating)
     check_numbers(signature, made)
 
 

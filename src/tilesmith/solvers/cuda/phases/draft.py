@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
-from tilesmith.codegen.cuda.hopper import mma_bulk_text, product_text
+from tilesmith.codegen.cuda.hopper import mma_bulk_text, mma_wait_text, product_text
 from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.pad_rows import Rows, pad_rows
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
@@ -63,9 +63,10 @@ def _source(t: PhasesTile, name: str, arguments: tuple[Argument, ...]) -> Source
         flags |= {
             "RESIDENT": t.resident, "DENSE_ROWS": form.dense_rows,
             "BIAS": form.epilogue.bias, "RESIDUAL": form.epilogue.residual, "BULK": t.bulk,
+            "BULK_IN": t.bulk_in, "ROWS_AS_THEY_LIE": t.rows_as_they_lie,
         }  # fmt: skip
         types |= {"Out": TYPES[form.out_dtype], "Staged": "float" if t.staged_size == 4 else TYPES[form.out_dtype]}
-        functions = activate(form.epilogue, "TS_MMA_DEVICE", form.out_dtype) + mma_bulk_text()
+        functions = activate(form.epilogue, "TS_MMA_DEVICE", form.out_dtype) + mma_bulk_text() + mma_wait_text()
         functions += _product(t) if t.wgmma else _used(t)
         parts = ("sizes", "window", "wgmma" if t.wgmma else "warps", "kernel")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)

@@ -4,15 +4,25 @@
 // image, TILE_H rows at a turn: results are sums over what it keeps of the last rows of products. With ROWS_ON_N, too,
 // its columns are rows of taps, and phases along a row; the product sums over a row's taps.
 constexpr int STAGE_BYTES = WINDOW_BYTES + (RESIDENT ? 0 : FILTER_BYTES);
-constexpr int FILTER_AT = STAGES * STAGE_BYTES, STAGED_AT = FILTER_AT + (RESIDENT ? CHUNKS * FILTER_BYTES : 0);
+// With one stage (WHOLE) all blocks of channels of a tile are there at once, and its results take their place.
+constexpr bool WHOLE = STAGES == 1;
+constexpr int RING = WHOLE ? CHUNKS : STAGES, AHEAD = WHOLE ? CHUNKS : STAGES - 1;
+constexpr int FILTER_END = RESIDENT ? CHUNKS * FILTER_BYTES : 0;
+constexpr int FILTER_AT = WHOLE ? 0 : RING * STAGE_BYTES, RING_AT = WHOLE ? FILTER_END : 0;
+constexpr int STAGED_AT = WHOLE ? FILTER_END : FILTER_AT + FILTER_END;
 constexpr int ROW_COLUMNS = STRIDE_W * COLS; // of a position, in one row of results
 constexpr int KEPT = TILE_H + TAPS_H - 1;    // rows of products, in a ring
 constexpr int ROW = TILE_W * ROW_COLUMNS;    // of results, of a tile
 // Of a row of taps: columns, and products that are added where results leave.
 constexpr int COLUMNS_W = ROWS_ON_N ? STRIDE_W : FILTER_W, ADDED_W = ROWS_ON_N ? 1 : TAPS_W;
 constexpr int STAGED_ROWS = TAPS_ON_N ? KEPT * WINDOW_D * WINDOW_W : PRODUCTS_M * WARPS_M * 16;
-static_assert(STAGED_AT + STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) + (BULK ? 16 : 0) == SHARED_BYTES,
-              "results are staged behind the ring and the filter");
+constexpr int STAGED_BYTES = STAGED_ROWS * STAGED_PITCH * (int)sizeof(Staged) + (BULK ? 16 : 0);
+constexpr int BARRIERS_AT =
+    STAGED_AT + (WHOLE && RING * STAGE_BYTES > STAGED_BYTES ? RING * STAGE_BYTES : STAGED_BYTES);
+static_assert(BARRIERS_AT + (BULK_IN ? CHUNKS * 8 : 0) <= SHARED_BYTES && SHARED_BYTES - BARRIERS_AT < 128,
+              "results are staged behind the ring and the filter, or in place of the ring");
+static_assert(!WHOLE || !WGMMA, "products of warps");
+static_assert(!BULK_IN || (WHOLE && CHANNELS % BLOCK_C == 0), "bulk copies bring whole pixels");
 static_assert(!BULK || (STAGED_PITCH == ROW_COLUMNS && PHASE_ROWS == 1), "rows of results are staged as they lie");
 static_assert(BLOCK_N % (8 * WARPS_N) == 0 && (TAPS_ON_N || BLOCK_N >= PHASE_ROWS * ROW_COLUMNS), "columns of a warp");
 static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * COLUMNS_W * COLS, "all taps are columns");
@@ -21,6 +31,14 @@ static_assert(!TAPS_ON_N || BLOCK_N >= FILTER_D * FILTER_H * COLUMNS_W * COLS, "
 struct Tile {
   int n, d, h, w;
 };
+
+// Waits until all but the last `left` groups of copies have landed; at most N.
+template <int N> TS_MMA_DEVICE void wait_for(int left) {
+  if (N == 0 || left >= N)
+    copy_wait<N>();
+  else
+    wait_for<(N > 0 ? N - 1 : 0)>(left);
+}
 
 struct Problem : Run {
   TS_MMA_METHOD Tile tile_of(int i) const {
@@ -68,6 +86,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int block_n = blockIdx.x % BLOCKS_N, first_tile = blockIdx.x / BLOCKS_N, step = gridDim.x / BLOCKS_N;
   const uint4 *const weights = run.packed + (i64)block_n * CHUNKS * BLOCK_N * STEPS * 2;
+  if constexpr (BULK_IN) {
+    if (threadIdx.x == 0) {
+#pragma unroll 1
+      for (int chunk = 0; chunk < CHUNKS; chunk++)
+        ts_barrier_init(ring + BARRIERS_AT + chunk * 8, WINDOW_D * WINDOW_H);
+      ts_barrier_init_done();
+    }
+    __syncthreads();
+  }
   launch_next();
   wait_previous();
 
@@ -111,13 +138,48 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       }
     }
   };
+  // The same by bulk copies: of rows, where shared memory has them as they lie, else of pixels. A warp brings a row.
+  auto bring_window = [&](u32 to, const Tile &tile, int chunk) {
+    constexpr int BYTES = BLOCK_C * 2;
+    const u32 barrier = ring + BARRIERS_AT + chunk * 8;
+    const int w0 = tile.w - (TAPS_W - 1);
+    const Element *const image = run.source + (i64)tile.n * run.in_n + chunk * BLOCK_C;
+    ts_async_fence(); // what was there before was written otherwise
+#pragma unroll 1
+    for (int row = warp; row < WINDOW_D * WINDOW_H; row += THREADS / 32) {
+      const int d = tile.d - (TAPS_D - 1) + row / WINDOW_H, h = tile.h - (TAPS_H - 1) + row % WINDOW_H;
+      const bool seen = (u32)d < (u32)run.size_d && (u32)h < (u32)run.size_h;
+      const int begin = seen ? smaller(larger(-w0, 0), WINDOW_W) : WINDOW_W;
+      const int end = larger(begin, smaller(run.size_w - w0, WINDOW_W)), first = row * WINDOW_W;
+      const Element *const line = image + ((i64)d * run.in_d + (i64)h * run.in_h);
+#pragma unroll 1
+      for (int i = lane; i < (begin + WINDOW_W - end) * PIECES; i += 32) {
+        const int pixel = i / PIECES < begin ? i / PIECES : end - begin + i / PIECES;
+        shared_store16(to + place_of(first + pixel, i % PIECES * 8), 0, 0, 0, 0);
+      }
+      if (lane == 0) ts_expect(barrier, (end - begin) * BYTES);
+      __syncwarp();
+      if (ROWS_AS_THEY_LIE) {
+        if (lane == 0 && begin < end)
+          ts_load_run(to + place_of(first + begin, 0), line + (i64)(w0 + begin) * run.in_w, (end - begin) * BYTES,
+                      barrier);
+        continue;
+      }
+#pragma unroll 1
+      for (int pixel = begin + lane; pixel < end; pixel += 32)
+        ts_load_run(to + place_of(first + pixel, 0), line + (i64)(w0 + pixel) * run.in_w, BYTES, barrier);
+    }
+  };
   Tile next = run.tile_of(first_tile);
   const int most_turns = TAPS_ON_N ? run.turns : 1;
   int next_tile = first_tile, next_turn = 0, next_chunk = 0, next_stage = 0;
   auto load = [&] {
     if (next_tile < run.tiles) {
-      const u32 stage = ring + next_stage * STAGE_BYTES;
-      load_window(stage, next, next_turn, next_chunk);
+      const u32 stage = ring + RING_AT + next_stage * STAGE_BYTES;
+      if constexpr (BULK_IN)
+        bring_window(stage, next, next_chunk);
+      else
+        load_window(stage, next, next_turn, next_chunk);
       if constexpr (!RESIDENT) load_filter(stage + WINDOW_BYTES, next_chunk);
       if (++next_chunk == CHUNKS) {
         next_chunk = 0;
@@ -126,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           next = run.tile_of(next_tile);
         }
       }
-      next_stage = next_stage + 1 == STAGES ? 0 : next_stage + 1;
+      next_stage = next_stage + 1 == RING ? 0 : next_stage + 1;
     }
     copy_commit();
   };
@@ -136,29 +198,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       load_filter(ring + FILTER_AT + chunk * FILTER_BYTES, chunk);
   }
 #pragma unroll 1
-  for (int s = 0; s < STAGES - 1; s++)
+  for (int s = 0; s < AHEAD; s++)
     load();
 
   const Operands operands = operands_of(warp, lane);
   float sums[PRODUCTS_M][PRODUCTS_N * 4];
 
   int stage = 0, head = 0, turn = 0; // head: where the next row of products is kept
+  u32 wait_turn = 0;
 #pragma unroll 1
   for (int now = first_tile; now < run.tiles; now += turn == 0 ? step : 0) {
 #pragma unroll 1
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
-      copy_wait<STAGES - 2>();
+      if constexpr (BULK_IN) {
+        copy_wait<0>(); // the filter
+        barrier_wait(ring + BARRIERS_AT + chunk * 8, wait_turn);
+      } else if constexpr (WHOLE)
+        wait_for<CHUNKS - 1>(CHUNKS - 1 - chunk);
+      else
+        copy_wait<AHEAD - 1>();
       if constexpr (BULK) ts_store_wait_read<0>();
       operands_written();
       __syncthreads();
-      if constexpr (!WGMMA) load();
-      const u32 window = ring + stage * STAGE_BYTES;
+      if constexpr (!WHOLE && !WGMMA) load();
+      const u32 window = ring + RING_AT + stage * STAGE_BYTES;
       const u32 filter = RESIDENT ? ring + FILTER_AT + chunk * FILTER_BYTES : window + WINDOW_BYTES;
       multiply_all(sums, operands, window, filter, chunk > 0);
       if constexpr (WGMMA) load();
       products_ended();
-      stage = stage + 1 == STAGES ? 0 : stage + 1;
+      stage = stage + 1 == RING ? 0 : stage + 1;
     }
+    wait_turn ^= 1;
+    if constexpr (WHOLE) __syncthreads(); // all have read what results replace
 
     // --- results ---
     const Tile tile = run.tile_of(now);
@@ -377,6 +448,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
             *(Vector *)(image + row_at + run.place_in_row(e)) = found[i];
           }
         }
+      }
+    }
+    if constexpr (WHOLE) {
+      if (now + step < run.tiles) {
+        if constexpr (BULK) ts_store_wait_read<0>();
+        __syncthreads();
+#pragma unroll 1
+        for (int s = 0; s < AHEAD; s++)
+          load();
       }
     }
     head = (head + TILE_H) % KEPT;

@@ -39,7 +39,7 @@ AXES = (
     Axis("block_c", (), "Channels of a step of the ring."),
     Axis("warps_m", (1, 2, 4, 8), "Warps along the positions."),
     Axis("warps_n", (1, 2, 4), "Warps along the columns."),
-    Axis("stages", (2, 3, 4), "Stages of the ring."),
+    Axis("stages", (1, 2, 3, 4), "Stages of the ring; 1: a tile's channels at once, and its results in their place."),
     Axis("blocks_per_sm", (1, 2, 3, 4, 6, 8), "Blocks that share an SM."),
 )
 WIDE_AXES = tuple(
@@ -55,6 +55,8 @@ _WARPGROUPS = ((4, 1), (8, 1), (16, 1), (4, 2), (8, 2), (4, 4))
 _RANKED = 256  # configs that are worth measuring
 _MOST_POSITIONS, _MOST_WIDE_POSITIONS = 512, 1280  # of a tile
 _MAX_TAP_COLUMNS = 256
+_MOST_WHOLE_ROWS = 48  # of inputs of a tile that is a strip
+_WHOLE_BLOCKS = (1, 2, 3)  # tiles of an SM, each a strip
 
 
 class PhasesSolver:
@@ -90,7 +92,8 @@ class PhasesSolver:
         columns = _on_n(form)[1:]
         axes = values_of(self.axes) | {
             "taps_on_n": (0, *columns), "tile_d": _depths(form),
-            "tile_h": _heights(form, self.wgmma), "tile_w": _widths(form, self.wgmma),
+            "tile_h": tuple(sorted({*_heights(form, self.wgmma), *_whole_heights(form, self.wgmma)})),
+            "tile_w": _widths(form, self.wgmma),
             "strip_h": (0, *(_strips(form) if columns else ())),
             "phase_rows": _phase_rows(form), "block_c": _blocks(form),
         }  # fmt: skip
@@ -158,6 +161,14 @@ def _heights(form: PhasesForm, wgmma: bool) -> tuple[int, ...]:
     return tuple(sorted(_shares(base, 24 if wgmma else 16, 3) | fixed))
 
 
+def _whole_heights(form: PhasesForm, wgmma: bool) -> tuple[int, ...]:
+    """Rows of inputs of strips that are one tile each."""
+    if wgmma or len(_on_n(form)) == 1:
+        return ()
+    more = form.taps[1] - 1
+    return tuple(strip + more for strip in _strips(form) if strip + more <= min(form.base[1], _MOST_WHOLE_ROWS))
+
+
 def _depths(form: PhasesForm) -> tuple[int, ...]:
     return tuple(d for d in (1, 2, 3, 4, 8) if d <= form.base[0])
 
@@ -204,25 +215,43 @@ def _shapes(form: PhasesForm, on_n: bool, blocks: int, wgmma: bool) -> list[Box]
     return [box for several in found.values() for _, box in sorted(several)[:2]]
 
 
+def _whole_boxes(form: PhasesForm, on_n: int, cores: int) -> Iterator[Box]:
+    """Strips that are one tile each, no more than find room at once: those that compute and read the least."""
+    found: dict[Box, None] = {}
+    for blocks in _WHOLE_BLOCKS:
+        order = []
+        for h, w in product(_whole_heights(form, False), _widths(form, False)):
+            strips = form.outer * form.base[0] * -(-form.base[1] // (h + 1 - form.taps[1])) * -(-form.base[2] // w)
+            box = (1, h, w)
+            if strips <= blocks * cores:
+                order.append((product_rows(form, box, on_n, False) + 0.3 * prod(window_of(form, box, True)), box))
+        found |= dict.fromkeys(box for _, box in sorted(order)[:2])
+    return iter(found)
+
+
 def _tiles(form: PhasesForm, target: CudaTarget, wgmma: bool) -> Iterator[PhasesTile]:
     """Configs that fit and may be fast."""
     return (tile for alone in _sizes(form, target, wgmma) for tile in _changed(alone) if tile.fits)
 
 
 def _sizes(form: PhasesForm, target: CudaTarget, wgmma: bool) -> Iterator[PhasesTile]:
-    """A tile of each size: alone on an SM, of two stages."""
+    """A tile of each size: alone on an SM, of two stages, or of one where it is a strip."""
     for on_n in _on_n(form):
         columns = (form.row_columns, prod(form.filter) * form.cols, prod(form.filter[:2]) * form.row_columns)[on_n]
         phase_rows = (1,) if on_n else tuple(n for n in _phase_rows(form) if n == 1 or n * columns <= 256)
-        for box in _shapes(form, bool(on_n), 2 * target.cores, wgmma):
+        boxes = [(box, 2) for box in _shapes(form, bool(on_n), 2 * target.cores, wgmma)]
+        boxes += [(box, 1) for box in _whole_boxes(form, on_n, target.cores)] if on_n and not wgmma else []
+        for box, stages in boxes:
             strip = _strip(form, box, target.cores) if on_n else 0
+            if stages == 1:
+                strip = box[1] + 1 - form.taps[1]
             along = product_rows(form, box, on_n, wgmma)
             warps = [each for each in (_WARPGROUPS if wgmma else _WARPS) if fills(along, each[0], wgmma)]
             for rows, (warps_m, warps_n), c in product(phase_rows, warps, _blocks(form)):
                 m, n = -(-prod(box) // (16 * warps_m)), -(-rows * columns // (8 * warps_n))
                 if m * n > 32 or (warps_n > 1 and n < 2):
                     continue
-                values = (on_n, *box, strip, rows, c, warps_m, warps_n, 2, 1)
+                values = (on_n, *box, strip, rows, c, warps_m, warps_n, stages, 1)
                 alone = PhasesTile(form, Config(tuple(zip(_NAMES, values, strict=True))), target, wgmma)
                 if alone.exists and alone.most_blocks:
                     yield alone
@@ -232,6 +261,11 @@ def _changed(alone: PhasesTile) -> Iterator[PhasesTile]:
     """As many blocks on an SM as there is room for, or somewhat fewer."""
     form, cores = alone.form, alone.target.cores
     for blocks in [blocks for blocks in AXES[-1].values if blocks <= alone.most_blocks][-2:]:
+        if alone.whole:
+            tile = alone.changed(blocks_per_sm=blocks)
+            if tile.tiles <= tile.grid:
+                yield tile
+            continue
         strip = _strip(form, alone.box, blocks * cores) if alone.taps_on_n else 0
         for stages in (2,) if alone.chunks == 1 else (2, 3, 4) if alone.wgmma else (2, 3):
             yield alone.changed(strip_h=strip, blocks_per_sm=blocks, stages=stages)

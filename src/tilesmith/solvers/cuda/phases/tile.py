@@ -19,6 +19,7 @@ _MOST_UNROLLED = 640  # products of a warp, all of them unrolled
 _MOST_UNROLLED_WIDE = 256  # products of a warpgroup
 _MOST_WIDE = 256  # its columns
 _MOST_GRID = 2**31 - 1
+_MOST_CHUNKS = 8  # blocks of channels that are there at once
 _MOST_FETCHED = 2**19  # pieces of 16 bytes whose elements are fetched one by one
 
 
@@ -291,8 +292,26 @@ class PhasesTile(Configured):
 
     def _bytes(self, resident: bool) -> int:
         filter_ = self.filter_bytes
-        ring = self.value["stages"] * (self.window_bytes + (0 if resident else filter_))
-        return ring + (self.chunks * filter_ if resident else 0) + self.staged_bytes
+        stages = self.chunks if self.whole else self.value["stages"]
+        ring, kept = stages * (self.window_bytes + (0 if resident else filter_)), self.chunks * filter_ * resident
+        barriers = 8 * _MOST_CHUNKS if self.bulk_in else 0
+        return kept + (max(ring, self.staged_bytes) if self.whole else ring + self.staged_bytes) + barriers
+
+    @property
+    def whole(self) -> bool:
+        """Whether all blocks of channels of a tile are in shared memory at once, and its results take their place."""
+        return self.value["stages"] == 1
+
+    @property
+    def bulk_in(self) -> bool:
+        """Whether bulk copies bring windows: whole pixels, all that a block reads of a tile at once."""
+        pieces = self.form.in_vector == 8 and self.form.channels % self.block_c == 0
+        return self.whole and self.target.has_cluster and pieces
+
+    @property
+    def rows_as_they_lie(self) -> bool:
+        """Whether pixels have the same pitch in shared memory as in memory."""
+        return self.pieces % 2 == 1 and self.form.channels == self.block_c == self.form.source[3]
 
     @cached_property
     def resident(self) -> bool:
@@ -363,6 +382,9 @@ class PhasesTile(Configured):
         """Whether such a kernel exists."""
         v, target = self.value, self.target
         if (v["strip_h"] > 0) != self.taps_on_n or not self.exists:
+            return False
+        # Products of a strip's last rows are kept where the next window would be.
+        if self.whole and (self.wgmma or self.turns > 1 or self.chunks > _MOST_CHUNKS):
             return False
         threads = self.threads * v["blocks_per_sm"]
         if self.registers > min(_MOST_REGISTERS, target.registers_per_sm // threads - 8):
