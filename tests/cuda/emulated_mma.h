@@ -272,7 +272,7 @@ TS_MMA_DEVICE void ts_barrier_init(u32 at, u32 count) {
 }
 TS_MMA_DEVICE void ts_barrier_init_done() {}
 TS_MMA_DEVICE void ts_expect(u32 at, u32 bytes) { emulated_count(at, 1, (int)bytes); }
-TS_MMA_DEVICE void barrier_arrive(u32 at) { emulated_count(at, 1, 0); }
+TS_MMA_DEVICE void barrier_arrive(u32 at, u32 count) { emulated_count(at, (int)count, 0); }
 TS_MMA_DEVICE void barrier_wait(u32 at, u32 phase) {
   while (((emulated_barrier *)(emulated_shared + at))->phase == (phase & 1)) emulated_turn();
 }

@@ -114,6 +114,7 @@ def _emulated(source: Source) -> Path:
         text = text.replace('asm("" : "+l"(place));', "")  # it hides an address from the compiler
         text = text.replace(mma_bulk_text(), "")
         text = text.replace(mma_wait_text(), "").replace(mma_arrive_text(), "")
+        text = re.sub(r'asm volatile\("barrier\.sync 1, %0;"[^;]*;', "__syncthreads();", text)
         # Products of warpgroups are done when they are issued.
         text = re.sub(r'asm volatile\("(fence\.proxy|wgmma)[^;]*;" ::("n"\([^"]*\) )?: "memory"\);', "", text)
         product = r'asm volatile\("\{ \.reg \.pred.*?: (?:"l"\(a\)|"r"\(a\[0\]\)[^;]*?), "l"\(b\), "r"\(add\)\);'

@@ -21,7 +21,7 @@ def c(tmp_path_factory):
 
 
 def test_random_problems(c):
-    report = check(120, 3, c)
+    report = check(120, 4, c)
     assert not report.wrong, "\n".join(report.wrong[:5])
     for kind in ("fwd", "bwd", "wrw", "bgrad", "gemm", "empty", *DTYPES[1:]):
         assert report.counts[kind] > 0, kind

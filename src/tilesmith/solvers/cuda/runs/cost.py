@@ -34,11 +34,8 @@ class _Cycles:
     shared: float = 0
 
 
-# With bulk copies, which take no time of warps, fitted to 63 configs of 5 problems forward, and 73 of 8; see notes.md.
-_FWD = {
-    False: _Cycles(0, 145, 40, 10.8, 37, 0, (2.43, 2.1, 0), 2230),
-    True: _Cycles(190, 606, 23.6, 15.6, 0, 0, (0.97, 0, 0), 1770),
-}
+_FWD = _Cycles(0, 145, 40, 10.8, 37, 0, (2.43, 2.1, 0), 2230)
+# With bulk copies, which take no time of warps, fitted to 73 configs of 8 problems; see notes.md.
 _WRW = {
     False: _Cycles(0, 418, 33.6, 8.1, 106, 39.7, (1.21, 1.85, 4.9)),
     True: _Cycles(1140, 127, 10.4, 2.13, 0, 16.1, (0.3, 0, 2.2)),
@@ -67,9 +64,9 @@ def runs_seconds(t: RunsTile) -> float:
     fragments = (v["rows"] + form.taps - 1) * v["parts"] * _conflicts(form.step)
     products = v["rows"] * v["parts"] * form.taps * used * t.products_n
     copies = (v["tile_h"] + form.taps - 1) * t.chunks / 32
-    each = _FWD[t.bulk]
+    each = _FWD
     alone = steps * (each.step + each.fragment * fragments + each.product * products)
-    alone += each.stage + copies / t.warps * each.copy
+    alone += copies / t.warps * each.copy
     units = h * w * steps * v["warps_k"] * (products * each.units[0] + fragments * _SHARED) + copies * each.units[1]
     busy = min(v["blocks_per_sm"], ceil(t.blocks / t.target.cores))
     turns = ceil(t.tiles * t.blocks_n / t.blocks)

@@ -29,9 +29,9 @@ def runs_draft(t: RunsTile) -> Draft:
         "STAGES": v["stages"], "STAGE_BYTES": t.stage_bytes, "STAGED_PITCH": t.staged_pitch,
         "SHARED_BYTES": t.shared_bytes, "QUADS": t.quads, "OUT_VECTOR": t.out_vector,
     }  # fmt: skip
-    flags = {"BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "BULK": t.bulk}
+    flags = {"BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual}
     types = {"Element": TYPES[g.x.dtype], "Out": TYPES[g.y.dtype]}
-    functions = mma_bulk_text() + mma_wait_text() + mma_arrive_text() + activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype)
+    functions = activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype)
     tile = "x".join(str(value) for _, value in t.config.values)
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     kernel = _unit("runsfwd", t, tile, ("rows", "kernel"), header)

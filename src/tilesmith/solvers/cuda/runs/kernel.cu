@@ -4,7 +4,7 @@ constexpr int WARPS_H = TILE_H / ROWS, WARPS_W = TILE_W / (16 * PARTS), TILES_N 
 constexpr int IN_ROWS = TILE_H + TAPS - 1, PIXELS = TILE_H * TILE_W;
 constexpr bool ALL_TAPS = FILTER_H % STRIDE_H == 0; // exist in every phase
 static_assert(WARPS == WARPS_H * WARPS_W * WARPS_K && TILE_H % ROWS == 0 && TILE_W % (16 * PARTS) == 0, "as counted");
-static_assert(STAGE_BYTES >= IN_ROWS * ROW_BYTES + BARRIER_BYTES && QUADS * 2 >= TAPS * TILES_N, "as counted");
+static_assert(STAGE_BYTES >= IN_ROWS * ROW_BYTES && QUADS * 2 >= TAPS * TILES_N, "as counted");
 static_assert(STAGES * STAGE_BYTES + PIXELS * STAGED_PITCH * 4 == SHARED_BYTES, "sums lie behind the ring");
 
 struct Tile {
@@ -25,7 +25,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int block_n = blockIdx.x % run.blocks_n, stride = gridDim.x / run.blocks_n;
   const uint4 *const filter = run.packed + (i64)block_n * STEPS * K_STEPS * QUADS * 32 + lane;
   launch_next();
-  if constexpr (BULK) make_barriers(ring, IN_ROWS);
   wait_previous();
 
   // Copies are issued between products, some in each of a warp's steps: the filter's loads would wait behind all of them.
@@ -38,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     u32 to;
     bool seen;
   } next;
-  const auto begin_load = [&](bool used, u32 turn) {
+  const auto begin_load = [&] {
     const Tile t = tile_of(run, next_tile);
     const int d = t.d * STRIDE_D - run.pad_d + next_step / PHASES * DILATION_D;
     next.plane = t.n * run.x_n + d * run.x_d;
@@ -48,15 +47,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     if (next_tile >= run.tiles) return;
     next_stage = next_stage + 1 == STAGES ? 0 : next_stage + 1;
     if (++next_step == STEPS) next_step = 0, next_tile += stride;
-    if constexpr (BULK) {
-      if (used && warp < IN_ROWS) barrier_wait(next.to + READ_AT, turn);
-#pragma unroll 1
-      for (int row = warp; row < IN_ROWS; row += WARPS) {
-        const int h = next.top + row * STRIDE_H;
-        const bool seen = next.seen && (u32)h < (u32)run.in_h;
-        bring_row(run, next.to + row * ROW_BYTES, next.plane + h * run.x_h, seen, next.first, next.to + FULL_AT);
-      }
-    }
   };
   const auto load = [&](int count) {
 #pragma unroll 2
@@ -68,8 +58,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   };
 #pragma unroll 1
   for (int s = 0; s < STAGES - 1; s++) {
-    begin_load(false, 0);
-    if constexpr (!BULK) load(COPIES), copy_commit();
+    begin_load();
+    load(COPIES);
+    copy_commit();
   }
 
   // Elements around a run must not meet the filter's zeros: they may be no numbers.
@@ -94,8 +85,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   fetch(0, warp_k);
 
   int stage = 0;
-  u32 turn = 0;
-  bool first = true;
 #pragma unroll 1
   for (int now = blockIdx.x / run.blocks_n; now < run.tiles; now += stride) {
 #pragma unroll
@@ -108,26 +97,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           for (int e = 0; e < 4; e++) sums[i][p][j][e] = 0.0f;
 #pragma unroll 1
     for (int step = 0; step < STEPS; step++) {
-      if constexpr (BULK) {
-        barrier_wait(ring + stage * STAGE_BYTES + FULL_AT, turn);
-      } else {
-        copy_wait<STAGES - 2>();
-        __syncthreads();
-      }
-      // The stage before this one was waited for in this turn, or in the one before.
-      begin_load(!first, stage == 0 ? turn ^ 1 : turn);
-      first = false;
-      const u32 this_stage = ring + stage * STAGE_BYTES;
+      copy_wait<STAGES - 2>();
+      __syncthreads();
+      begin_load();
       const u32 window = ring + stage * STAGE_BYTES + mine;
       stage = stage + 1 == STAGES ? 0 : stage + 1;
-      if (stage == 0) turn ^= 1;
 #pragma unroll 1
       for (int k_step = warp_k; k_step < K_STEPS; k_step += WARPS_K) {
         const Fetched by = ahead;
         if (k_step + WARPS_K < K_STEPS) fetch(step, k_step + WARPS_K);
         else fetch(step + 1 < STEPS ? step + 1 : 0, warp_k);
         const bool leads = LEAD && k_step == 0, last = LAST < 16 && k_step == K_STEPS - 1;
-        if constexpr (!BULK) load(IN_STEP);
+        load(IN_STEP);
         // The next fragment is on its way while this one is multiplied.
         constexpr int FRAGMENTS = (ROWS + TAPS - 1) * PARTS;
         u32 a[2][4];
@@ -153,17 +134,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           }
         }
       }
-      if constexpr (BULK)
-        stage_read(this_stage);
-      else
-        copy_commit();
+      copy_commit();
     }
 
     // Warps that share results add their sums, always in the same order.
 #pragma unroll 1
-    for (int sharer = 0; sharer < WARPS_K; sharer++) {
-      if (sharer) __syncthreads();
-      if (warp_k != sharer) continue;
+    for (int turn = 0; turn < WARPS_K; turn++) {
+      if (turn) __syncthreads();
+      if (warp_k != turn) continue;
 #pragma unroll
       for (int i = 0; i < ROWS; i++)
 #pragma unroll
@@ -175,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
               const int pixel = (warp_h * ROWS + i) * TILE_W + (warp_w * PARTS + p) * 16 + half * 8 + lane / 4;
               Pack<float, 2> *const to = (Pack<float, 2> *)(staged + pixel * STAGED_PITCH + j * 8 + lane % 4 * 2);
               Pack<float, 2> v = {{sums[i][p][j][half * 2], sums[i][p][j][half * 2 + 1]}};
-              if (sharer) v.v[0] += to->v[0], v.v[1] += to->v[1];
+              if (turn) v.v[0] += to->v[0], v.v[1] += to->v[1];
               *to = v;
             }
     }
@@ -199,5 +177,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       *(Pack<Out, OUT_VECTOR> *)(run.out + at) = found;
     }
   }
-  if constexpr (!BULK) copy_wait<0>();
+  copy_wait<0>();
 }

@@ -40,15 +40,6 @@ class _Tile(Configured):
         return ceil(self.chunks * self.form.copy / 16) * 16
 
     @steady
-    def bulk(self) -> bool:
-        """Whether rows come by bulk copies: their pieces of 16 bytes are whole."""
-        return self.target.has_cluster and self.form.copy == 16 and self.form.row % 8 == 0
-
-    def staged(self, rows: int) -> int:
-        """Bytes of a stage with ``rows`` bytes of operands, and its barriers."""
-        return ceil((rows + (16 if self.bulk else 0)) / 128) * 128
-
-    @steady
     def tiles_w(self) -> int:
         return ceil(self.form.g.output[2] / self.value["tile_w"])
 
@@ -82,7 +73,7 @@ class RunsTile(_Tile):
 
     @steady
     def stage_bytes(self) -> int:
-        return self.staged((self.value["tile_h"] + self.form.taps - 1) * self.row_bytes)
+        return ceil((self.value["tile_h"] + self.form.taps - 1) * self.row_bytes / 128) * 128
 
     @steady
     def staged_pitch(self) -> int:
@@ -145,6 +136,11 @@ class RunsWeightsTile(_Tile):
     """Backward weights: a warp has every ``warps_e``-th sixteen of the elements of a run, in one phase."""
 
     @steady
+    def bulk(self) -> bool:
+        """Whether rows come by bulk copies: their pieces of 16 bytes are whole."""
+        return self.target.has_cluster and self.form.copy == 16 and self.form.row % 8 == 0
+
+    @steady
     def warps(self) -> int:
         return self.value["warps_a"] * self.value["warps_e"]
 
@@ -170,7 +166,8 @@ class RunsWeightsTile(_Tile):
 
     @steady
     def stage_bytes(self) -> int:
-        return self.staged(self.value["warps_a"] * self.row_bytes + self.form.taps * self.dy_bytes)
+        operands = self.value["warps_a"] * self.row_bytes + self.form.taps * self.dy_bytes
+        return ceil((operands + (16 if self.bulk else 0)) / 128) * 128  # with barriers
 
     @steady
     def shared_bytes(self) -> int:

@@ -209,12 +209,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
           for (; due > 0; due--)
             load();
           copy_wait<STAGES - 2>();
-          __syncthreads();
+          all_meet();
           due = seen;
           if (holds) store();
         },
         [&](bool seen, bool, bool) {
-          if (!seen || CHUNKS == 1) __syncthreads(); // what was staged has left
+          if (!seen || CHUNKS == 1) all_meet(); // what was staged has left
         });
   } else {
     const int group = warp / 4;
@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     go(
         [&](bool seen, int chunk) {
-          __syncthreads();
+          all_meet();
           if (seen) {
             multiply_all(sums, rows + stage * STAGE_BYTES, ring + FILTER_AT + chunk * (FILTER_BYTES / CHUNKS), wider);
             stage = stage + 1 == STAGES ? 0 : stage + 1;
@@ -236,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         [&](bool seen, bool leaves, bool final) {
           __syncwarp();
           asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-          if (!seen || CHUNKS == 1) __syncthreads();
+          if (!seen || CHUNKS == 1) all_meet();
           if (leaves) {
 #pragma unroll
             for (int i = 0; i < EACH * 2; i++) {

@@ -8,6 +8,10 @@ constexpr int APART = STEPS > 3 ? 1 : 4 / STEPS, PLANE = (PIXELS - APART + 7) / 
 static_assert(STAGE_BYTES >= PLANE * STEPS * 32 && STAGE_BYTES % 128 == 0, "a window fits");
 static_assert(LINES * TILE_W <= 64 && LINES <= TAPS_H, "a unit has up to 64 rows, and each line of a window is read");
 
+// Warpgroups of both kinds meet, each in its own place of the text, which `bar.sync` and __syncthreads do not allow.
+template <int COUNT> TS_MMA_DEVICE void meet() { asm volatile("barrier.sync 1, %0;" ::"n"(COUNT) : "memory"); }
+TS_MMA_DEVICE void all_meet() { meet<THREADS>(); }
+
 // Where a lane reads its rows of a unit, in bytes of the window: beyond the last line, those of the first position.
 TS_MMA_DEVICE u32 rows_of(int warp, int lane) {
   const int m = warp % 4 * 16 + lane % 16, row = m < LINES * TILE_W ? m : 0;
