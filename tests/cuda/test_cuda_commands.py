@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cuda_chain import CACHE
 
 from fresh_home import cache_dir, home  # noqa: F401
 from tilesmith.cli.main import run
@@ -44,8 +45,12 @@ def signature_of(command):
 
 @pytest.fixture
 def device(checking_ptx, monkeypatch, home):  # noqa: F811
-    """A GPU on which the plain reference alone runs."""
+    """A GPU on which the plain reference alone runs.
+
+    Its cache is this process's own: kernels of a plan that another one has kept would not be emulated here.
+    """
     monkeypatch.setenv("TILESMITH_ONLY_SOLVER", "cuda_reference")
+    monkeypatch.setenv("TILESMITH_CACHE_DIR", str(CACHE.directory / "commands"))
     return checking_ptx
 
 
