@@ -41,11 +41,11 @@ CASES = [
     (conv(3, 5, (3, 9), (9, 40), (4, 8), ((1, 2), (2, 3)), n=1, output_dtype="fp32"), (1, 16, 1, 1, 1, 8, 3, 1)),
     (conv(4, 8, (2, 4), (9, 71), (3, 2), 0, epilogue=FUSED), (2, 32, 1, 2, 1, 8, 2, 2)),
     (video("fwd"), (2, 16, 2, 1, 1, 16, 2, 1)),
-    # bulk copies: a row's first and last tiles have padding, rows above and below the image
+    # a row's first and last tiles have padding, and rows lie above and below the image
     (conv(size=(13, 38), padding=((1, 3), (1, 4))), (4, 16, 2, 1, 2, 16, 2, 1)),
     (conv(3, 5, (3, 9), (9, 40), (4, 8), ((1, 2), (2, 3)), n=1), (1, 16, 1, 1, 1, 8, 3, 1)),
     (conv(mode="wrw"), (16, 2, 3, 16, 2, 1)),
-    (conv(size=(13, 38), padding=((1, 3), (1, 4)), mode="wrw"), (16, 2, 3, 16, 3, 1)),
+    (conv(size=(13, 38), padding=((1, 3), (1, 4)), mode="wrw"), (16, 2, 3, 16, 3, 1)),  # by bulk copies
     (conv(3, 5, (3, 9), (9, 40), (4, 8), ((1, 2), (2, 3)), n=1, kernel_dtype="fp32", mode="wrw"), (16, 2, 2, 8, 3, 1)),
     (video("wrw"), (16, 4, 2, 16, 2, 1)),
     # odd channels on both sides, taps that do not exist, tiles beyond the image

@@ -47,6 +47,8 @@ WIDE_AXES = tuple(
     if axis.name == "warps_m"
     else Axis("warps_n", (1, 2, 4), "Warpgroups along the columns.")
     if axis.name == "warps_n"
+    else Axis("stages", (2, 3, 4), "Stages of the ring.")
+    if axis.name == "stages"
     else axis
     for axis in AXES
 )

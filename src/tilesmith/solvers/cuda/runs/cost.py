@@ -34,7 +34,9 @@ class _Cycles:
     shared: float = 0
 
 
-_FWD = _Cycles(0, 145, 40, 10.8, 37, 0, (2.43, 2.1, 0), 2230)
+_FWD = _Cycles(
+    stage=0, step=145, fragment=40, product=10.8, copy=37, columns=0, units=(2.43, 2.1, 0), shared=2230
+)  # fmt: skip
 # With bulk copies, which take no time of warps, fitted to 73 configs of 8 problems; see notes.md.
 _WRW = {
     False: _Cycles(0, 418, 33.6, 8.1, 106, 39.7, (1.21, 1.85, 4.9)),
@@ -65,8 +67,7 @@ def runs_seconds(t: RunsTile) -> float:
     products = v["rows"] * v["parts"] * form.taps * used * t.products_n
     copies = (v["tile_h"] + form.taps - 1) * t.chunks / 32
     each = _FWD
-    alone = steps * (each.step + each.fragment * fragments + each.product * products)
-    alone += copies / t.warps * each.copy
+    alone = steps * (each.step + each.fragment * fragments + each.product * products) + copies / t.warps * each.copy
     units = h * w * steps * v["warps_k"] * (products * each.units[0] + fragments * _SHARED) + copies * each.units[1]
     busy = min(v["blocks_per_sm"], ceil(t.blocks / t.target.cores))
     turns = ceil(t.tiles * t.blocks_n / t.blocks)

@@ -1,4 +1,3 @@
-
 // A slab of rows without gaps, by one lane; the last one's may end inside 16 bytes.
 template <int WIDTH>
 TS_MMA_DEVICE void load_piece(unsigned char *memory, int to, const Element *from, i64 slab, i64 rows, int lane, u32 barrier) {
