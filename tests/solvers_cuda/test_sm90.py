@@ -193,6 +193,14 @@ def test_choices_lie_in_the_space_and_make_plans(signature):
             assemble(draft, signature, solver.name, str(config), H200, ["0" * 64] * len(draft.sources))
 
 
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_clusters_along_k_read_the_larger_operand_once(trans_b):
+    geometry, solver = gemm(128, 4096, 14336, trans_b=trans_b).canonical.geometry, GemmSm90Solver()
+    t = solver.tile(geometry, solver.default_config(geometry, H200), H200)
+    assert t.value["cluster_k"] > 1
+    assert (t.tiles_n if t.form.rows > t.form.cols else t.tiles_m) == 1  # 33 us on an H200, 44 where it is two
+
+
 def test_sizes_are_no_part_of_the_text():
     solver, texts = ConvSm90Solver(), set()
     config = solver.default_config(conv((8, 56, 56, 128), (128, 3, 3, 128), padding=1).geometry, H200)

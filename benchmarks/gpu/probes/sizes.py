@@ -245,7 +245,7 @@ def in_single_calls(result: Result) -> Result | None:
         name: replace(them, time_us=them.single_us)
         for name, them in result.rivals.items() if them.single_us is not None
     }  # fmt: skip
-    return replace(result, time_us=result.single_us, roofline=0.0, rivals=rivals)
+    return replace(result, time_us=result.single_us, single_us=None, roofline=0.0, rivals=rivals)
 
 
 def work(problems: list[GemmSignature], session: Session, tried: list[TriedRival], args: argparse.Namespace) -> None:

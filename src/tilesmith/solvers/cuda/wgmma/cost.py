@@ -46,7 +46,10 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
         cycles = max(cycles, refilled, fit.latency)
     else:
         cycles = max(cycles, loaded / ring * fit.latency if ring < loaded else fit.latency)
-    rereads = form.nbytes == 1 and (t.tiles_n if form.rows > form.cols else t.tiles_m) > 1
+    # NOTE: seen for bytes, and in clusters along k (128 x 4096 x 14336: 33 to 36 us where the filter is read once, else
+    # 44 to 48, on an H200); single blocks of 16-bit types take no longer.
+    apart = form.nbytes == 1 or split > 1
+    rereads = apart and (t.tiles_n if form.rows > form.cols else t.tiles_m) > 1
     moving = _dram_seconds(t, fit, _read_again(t)) * _streaming(t, fit, v["stages"] == MAX_STAGES, rereads)
     # Parts of sectors, whatever memory would take for whole ones.
     if not t.even and (t.store == "LINES" or (t.store == "DIRECT" and form.kind == "gemm" and form.out_nbytes == 2)):
