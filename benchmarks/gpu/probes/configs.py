@@ -265,7 +265,10 @@ def summary(path: Path, rows: bool, each: bool = False, of: str = "", word: str 
             least = {line["solver"]: min(line["all"].values()) for line in lines if line["all"]}
             for name, us in (*least.items(), *theirs.items()):
                 print(f"{'':16}{us:9.2f} us {name}")
-    if found:
+    if not found:
+        beside = f" with a way of {word!r} beside it" if word else ""
+        print(f"{path}: no problem" + (f" of {of}" if of else "") + beside)
+    else:
         tuned, untuned = (statistics.geometric_mean(each) for each in zip(*found, strict=True))
         print(f"{len(found)} problems, {sum(len(lines[0]['wrong']) for lines in problems.values())} wrong kernels: "
               f"{tuned:.3f} of the libraries (geometric mean), least {min(found)[0]:.3f}; untuned {untuned:.3f}, "
