@@ -1,5 +1,6 @@
-// Adds the blocks' sums of weights, SHARES threads a quad of channels, always in the same order.
-constexpr int QUADS = ELEMENTS * TILES_N * 2, WIDTH = 256 / SHARES;
+// Adds the blocks' sums of weights, SHARES threads a quad of channels, always in the same order. A thread has LOADS of them
+// under way at once: a loop whose last turns are left over would wait for each.
+constexpr int QUADS = ELEMENTS * TILES_N * 2, WIDTH = 256 / SHARES, LOADS = 10;
 typedef Pack<float, 4> Quad;
 
 extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
@@ -10,12 +11,17 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
   launch_next();
   wait_previous();
   Quad sum = {};
-#pragma unroll 8
-  for (int s = share; s < run.slices; s += SHARES) {
-    if (!wanted) continue;
-    const Quad v = ((const Quad *)run.partial)[(i64)s * BLOCKS_M * QUADS + item];
+#pragma unroll 1
+  for (int s = share; wanted && s < run.slices; s += SHARES * LOADS) {
+    Quad v[LOADS] = {};
 #pragma unroll
-    for (int e = 0; e < 4; e++) sum.v[e] += v.v[e];
+    for (int k = 0; k < LOADS; k++)
+      if (s + k * SHARES < run.slices)
+        v[k] = ((const Quad *)run.partial)[(i64)(s + k * SHARES) * BLOCKS_M * QUADS + item];
+#pragma unroll
+    for (int k = 0; k < LOADS; k++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) sum.v[e] += v[k].v[e];
   }
   gathered[share][threadIdx.x % WIDTH] = sum;
   __syncthreads();
