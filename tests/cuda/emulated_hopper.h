@@ -70,6 +70,12 @@ static bool __any_sync(unsigned, bool v) {
 }
 static inline unsigned __float_as_uint(float f) { unsigned v; memcpy(&v, &f, 4); return v; }
 static inline float __int_as_float(int v) { float d; memcpy(&d, &v, 4); return d; }
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  const uint64_t both = (uint64_t)b << 32 | a;
+  unsigned v = 0;
+  for (int i = 0; i < 4; i++) v |= (unsigned)(both >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return v;
+}
 static uint4 make_uint4(unsigned a, unsigned b, unsigned c, unsigned d) { return {a, b, c, d}; }
 TS_DEVICE int ts_quotient(int n, ts_u64 by) { return (int)((ts_u64)(ts_u32)n * (ts_u32)by >> (ts_u32)(by >> 32)); }
 TS_DEVICE void ts_touch(ts_u32) {}
@@ -135,16 +141,21 @@ static unsigned emulated_swizzled(unsigned at, unsigned swizzle) {
   const unsigned mask = swizzle == 128 ? 7 : swizzle == 64 ? 3 : swizzle == 32 ? 1 : 0;
   return at ^ ((at >> 7 & mask) << 4);
 }
+/* A box counts what lies between the elements that a copy takes. */
+static int emulated_count_of(const ts_map *map, int axis) {
+  return (map->box[axis] + map->steps[axis] - 1) / map->steps[axis];
+}
 static void emulated_box(const ts_map *map, ts_u32 at, const int *corner, bool store) {
   int place[5] = {};
   long rows = 1;
-  for (int i = 1; i < map->rank; i++) rows *= map->box[i];
+  for (int i = 1; i < map->rank; i++) rows *= emulated_count_of(map, i);
   for (long r = 0; r < rows; r++) {
     long rest = r;
     bool inside = true;
     unsigned char *from = map->address;
     for (int i = 1; i < map->rank; i++) {
-      place[i] = corner[i] + (int)(rest % map->box[i]), rest /= map->box[i];
+      const int count = emulated_count_of(map, i);
+      place[i] = corner[i] + (int)(rest % count) * map->steps[i], rest /= count;
       inside = inside && place[i] >= 0 && place[i] < map->dims[i];
       from += place[i] * map->strides[i - 1];
     }
@@ -161,7 +172,7 @@ static void emulated_box(const ts_map *map, ts_u32 at, const int *corner, bool s
 static void emulated_load(ts_u32 to, const ts_map *map, ts_u32 barrier, const int *corner) {
   emulated_box(map, to, corner, false);
   int n = map->nbytes;
-  for (int i = 0; i < map->rank; i++) n *= map->box[i];
+  for (int i = 0; i < map->rank; i++) n *= emulated_count_of(map, i);
   emulated_complete(barrier, n);
 }
 TS_DEVICE void ts_load3(ts_u32 to, const ts_map *m, ts_u32 b, int x, int y, int z) { const int c[] = {x, y, z}; emulated_load(to, m, b, c); }
@@ -379,4 +390,22 @@ template <typename T, int N> static void emulated_product(float (&sums)[N], ts_u
         sums[4 * j + 2 * r + e] = sum;
       }
     }
+}
+/* The same with A in registers: 16 rows of each warp. */
+template <typename T, int N> static void emulated_product(float (&sums)[N], const ts_u32 (&a)[4], ts_u64 b, int add, bool b_columns) {
+  const int lane = threadIdx.x % 32;
+  float left[2][16];
+  const emulated_post *lanes = posted({{a[0], a[1], a[2], a[3]}});
+  for (int r = 0; r < 2; r++)
+    for (int k = 0; k < 16; k++) {
+      T v;
+      v.bits = (ts_u16)(lanes[lane / 4 * 4 + k % 8 / 2].words[r + k / 8 * 2] >> k % 2 * 16);
+      left[r][k] = ts_float(v);
+    }
+  for (int i = 0; i < N; i++) {
+    float right[16], sum = add ? sums[i] : 0.0f;
+    emulated_row<T>(b, i / 4 * 8 + lane % 4 * 2 + i % 2, b_columns, right);
+    for (int k = 0; k < 16; k++) sum += left[i / 2 % 2][k] * right[k];
+    sums[i] = sum;
+  }
 }

@@ -127,6 +127,8 @@ def _emulated(source: Source) -> Path:
                             "unsigned char *const ts_shared = emulated_shared;")  # fmt: skip
         product = r'(ts_u64 a, ts_u64 b, int add\) \{)\s+asm .*?p, 1, 1(?:, (\d), (\d))?; \}.*?"r"\(add\)\);\s'
         text = re.sub(product, _product, text, flags=re.DOTALL)
+        product = r'(const ts_u32 \(&a\)\[4\], ts_u64 b, int add\) \{)\s+asm .*?p, 1, 1, (\d); \}.*?"r"\(add\)\);\s'
+        text = re.sub(product, r"\1 emulated_product<Element>(sums, a, b, add, \2);", text, flags=re.DOTALL)
         text = re.sub(r"TS_DEVICE bool elected\(\) \{.*?\n\}\n", "", text, flags=re.DOTALL)
     head = re.search(r'extern "C" __global__ void [^{]*?' + source.symbol + r"\(([^)]*)\)", text)
     assert head is not None
