@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import math
 import os
 import random
 import statistics
@@ -254,13 +255,14 @@ def summary(path: Path, rows: bool, each: bool = False, of: str = "", word: str 
         ours = {(line["solver"], config): us for line in lines for config, us in line["all"].items()}
         guess = {(line["solver"], config): us for line in lines for config, us in line["estimates"].items()}
         theirs = {name: us for name, us in lines[0]["theirs"].items() if word in name}
-        if not ours or not theirs or (within is not None and key not in within):
+        if not ours or (word and not theirs) or (within is not None and key not in within):
             continue
         fastest, untuned = min(ours, key=ours.__getitem__), min(guess, key=guess.__getitem__)
-        best = min(theirs.values())
-        found.append((best / ours[fastest], best / ours[untuned]))
+        best = min(theirs.values(), default=math.nan)  # none was timed with --alone
+        ratios = best / ours[fastest], best / ours[untuned]
+        found += [ratios] * bool(theirs)
         if rows:
-            print(f"{found[-1][0]:7.3f} {found[-1][1]:7.3f} {ours[fastest]:9.2f} us {fastest[0]:22} {key}")
+            print(f"{ratios[0]:7.3f} {ratios[1]:7.3f} {ours[fastest]:9.2f} us {fastest[0]:22} {key}")
         if rows and each:
             least = {line["solver"]: min(line["all"].values()) for line in lines if line["all"]}
             for name, us in (*least.items(), *theirs.items()):
