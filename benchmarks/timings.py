@@ -14,7 +14,7 @@ from tilesmith.solvers.cuda.depthwise_mma.cost import depthwise_mma_seconds
 from tilesmith.solvers.cuda.depthwise_planes.cost import planes_seconds
 from tilesmith.solvers.cuda.ffma.cost import predicted_seconds as ffma_seconds
 from tilesmith.solvers.cuda.first.cost import first_seconds, weights_seconds
-from tilesmith.solvers.cuda.first_rows.cost import rows_seconds, rows_weights_seconds
+from tilesmith.solvers.cuda.first_rows.cost import rows_seconds, rows_weights_seconds, wide_weights_seconds
 from tilesmith.solvers.cuda.halo.cost import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw.cost import halo_wrw_seconds
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
@@ -42,7 +42,8 @@ ESTIMATES = {
     "mma_depthwise": ("depthwise_mma", depthwise_mma_seconds), "cuda_depthwise_planes": ("depthwise", planes_seconds),
     "mma_narrow_groups": ("narrow", narrow_seconds), "first_layer": ("first", first_seconds),
     "first_layer_wrw": ("first", weights_seconds), "first_rows": ("first_rows", rows_seconds),
-    "first_rows_wrw": ("first_rows_wrw", rows_weights_seconds), "wgmma_slices": ("slices", slices_seconds),
+    "first_rows_wrw": ("first_rows_wrw", rows_weights_seconds),
+    "wgmma_first_rows_wrw": ("wide_rows_wrw", wide_weights_seconds), "wgmma_slices": ("slices", slices_seconds),
 }  # fmt: skip
 # Axes that configs of ``gpu/probes/variants.py`` do not name, of products of 16-bit types.
 _USUAL = {

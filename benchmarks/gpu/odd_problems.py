@@ -211,6 +211,8 @@ def wide_problems():
     yield c((2, 5, 9, 13, 32), (32, 3, 3, 3, 32), "wrw", "NDHWC", padding=(2, 1, 1), dilation=(2, 1, 1))
     yield c((1, 6, 300, 64), (64, 3, 3, 64), "wrw", padding=1)
     yield c((4, 50, 64), (72, 5, 64), "wrw", "NWC", padding=2)
+    yield c((3, 22, 40, 3), (72, 5, 5, 3), "wrw", padding=2, stride=2)
+    yield c((2, 13, 56, 1), (40, 5, 5, 1), "wrw", padding=1, dtype="fp16")
     yield c((2, 14, 14, 64), (3, 3, 3, 64), padding=1)
     yield c((40, 40, 40, 64), (72, 1, 1, 64), stride=2)  # columns stay
     yield c((16, 28, 28, 32), (40, 3, 3, 32), padding=1)

@@ -13,6 +13,7 @@ from tilesmith.solvers.cuda.dp4a.solver import Dp4aSolver
 from tilesmith.solvers.cuda.ffma.solver import FfmaGemmSolver
 from tilesmith.solvers.cuda.first.solver import FirstLayerSolver, FirstLayerWrwSolver
 from tilesmith.solvers.cuda.first_rows.solver import FirstRowsSolver, FirstRowsWrwSolver
+from tilesmith.solvers.cuda.first_rows.wide_solver import WideRowsWrwSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
@@ -37,6 +38,7 @@ _FAST: tuple[Solver[CudaTarget], ...] = (
     ConvSm90Solver(),
     DepthwiseCudaSolver(),
     FirstRowsSolver(),
+    WideRowsWrwSolver(),
     FirstRowsWrwSolver(),
     FirstLayerSolver(),
     FirstLayerWrwSolver(),

@@ -437,6 +437,29 @@ class FirstRowsWrwFit:
 
 
 @dataclass(frozen=True)
+class WideRowsFit:
+    """Backward weights of the same by warpgroups (``solvers/cuda/first_rows/cost.py``)."""
+
+    clock: Annotated[float, SHARE, "Of the boost clock, what the card keeps under load."]
+    product: Annotated[float, C, "An SM's tensor cores: of a product of 64 x 8 x 16."]
+    shared: Annotated[float, C, "Of 128 bytes of shared memory that products and lanes read."]
+    wait: Annotated[float, C, "That a block waits for a tile: its bytes, barriers."]
+    turn_wait: Annotated[float, C, "That a warpgroup waits at a turn, some steps of 16 pixels."]
+    matrix_wait: Annotated[float, C, "That it waits at each step for words of each of its matrices."]
+    product_wait: Annotated[float, C, "That it waits for one of its own products of 64 x 8 x 16."]
+    ragged: Annotated[float, SHARE, "Of products and waits, where tiles reach beyond the image."]
+    norm: Annotated[float, Unit.EXPONENT, "How far units and waits overlap."]
+    turn: Annotated[float, C, "Between warpgroups that add their sums one after the other."]
+    add: Annotated[float, C, "Of eight channels of a matrix's sums that are added."]
+    write: Annotated[float, C, "Of 128 bytes of sums that a block writes."]
+    bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
+    overlap: Annotated[float, SHARE, "What the lesser of computing and moving adds to the greater."]
+    start: Annotated[float, SECONDS, "Of both launches."]
+    part: Annotated[float, SECONDS, "Of each block's sums that the second kernel adds."]
+    partial_bytes: Annotated[float, RATE, "Partial sums written and read."]
+
+
+@dataclass(frozen=True)
 class SumsFit:
     """Sums of channels (``solvers/cuda/channel_sums/cost.py``)."""
 
@@ -494,6 +517,7 @@ class Fit:
     first: FirstFit
     first_rows: FirstRowsFit
     first_rows_wrw: FirstRowsWrwFit
+    wide_rows_wrw: WideRowsFit
     sums: SumsFit
     reference: ReferenceFit
     copy: CopyFit

@@ -28,6 +28,7 @@ from tilesmith.targets.fits.fit import (
     SumsFit,
     ThinFit,
     TileFit,
+    WideRowsFit,
     WideThinFit,
 )
 
@@ -383,6 +384,26 @@ H200 = Fit(
         start=4.09e-06,
         part=7.746e-09,
         partial_bytes=5698000000000.0,
+    ),
+    # From 84 timings of 12 problems (benchmarks/results/gpu_wide_rows_h200.jsonl).
+    wide_rows_wrw=WideRowsFit(
+        clock=1.0,
+        product=4.62,
+        shared=1.226,
+        wait=293.0,
+        turn_wait=128.2,
+        matrix_wait=20.0,
+        product_wait=2.276,
+        ragged=2.478,
+        norm=2.226,
+        turn=169.0,
+        add=8.0,
+        write=1.0,
+        bandwidth=0.9919,
+        overlap=0.286,
+        start=6.372e-06,
+        part=6.215e-09,
+        partial_bytes=10770000000000.0,
     ),
     # From 560 timings of 24 tensors: a log error of 0.08.
     sums=SumsFit(load=480, wave=2010, part=145, bandwidth=0.975, norm=4.0, start=3.3e-6, second_kernel=1.05e-6),

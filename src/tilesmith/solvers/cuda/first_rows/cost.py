@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.first_rows.tile import RowsTile
 from tilesmith.solvers.cuda.first_rows.weights import RowsWeightsTile
+from tilesmith.solvers.cuda.first_rows.wide import WideRowsTile
 from tilesmith.solvers.cuda.first_rows.window import RowsWindow
 
 if TYPE_CHECKING:
-    from tilesmith.targets.fits.fit import FirstRowsFit, FirstRowsWrwFit
+    from tilesmith.targets.fits.fit import FirstRowsFit, FirstRowsWrwFit, WideRowsFit
 
 
 def rows_seconds(t: RowsTile, fit: FirstRowsFit) -> float:
@@ -47,11 +48,27 @@ def rows_weights_seconds(t: RowsWeightsTile, fit: FirstRowsWrwFit) -> float:
     return _overlapped(t, cycles, dtype(t.g.y.dtype).nbytes, fit) + second
 
 
+def wide_weights_seconds(t: WideRowsTile, fit: WideRowsFit) -> float:
+    """The same by warpgroups: products, what they read of shared memory, and each warpgroup's steps by themselves."""
+    each = min(t.value["blocks_per_sm"], ceil(t.slices * t.blocks_m / t.target.cores))
+    products = t.group * t.tiles_n  # of 64 x 8 x 16
+    shared = t.group * 16 + products * 2  # 128 bytes: words of four warps, dy
+    ragged = fit.ragged if t.ragged else 1.0
+    units = t.steps * t.units * max(products * fit.product, shared * fit.shared)
+    own = t.steps / t.splits * (fit.turn_wait / t.batch + fit.matrix_wait * t.group + products * fit.product_wait)
+    tile = _joined(each * units * ragged, own * ragged, fit.norm) + fit.wait
+    adding = t.variants * t.splits * (fit.turn + t.group * t.tiles_n * fit.add)
+    adding += t.sums_bytes / 128 * fit.write
+    cycles = ceil(t.all_tiles / t.slices) * tile + adding
+    second = t.slices * fit.part + 2 * t.partial_bytes / fit.partial_bytes
+    return _overlapped(t, cycles, dtype(t.g.y.dtype).nbytes, fit) + second
+
+
 def _joined(units: float, own: float, norm: float) -> float:
     return float((units**norm + own**norm) ** (1 / norm))
 
 
-def _overlapped(t: RowsWindow, cycles: float, size: int, fit: FirstRowsFit | FirstRowsWrwFit) -> float:
+def _overlapped(t: RowsWindow, cycles: float, size: int, fit: FirstRowsFit | FirstRowsWrwFit | WideRowsFit) -> float:
     """Seconds of a launch of ``cycles``, beside those of moving x and y, of ``size`` bytes each."""
     moved = prod(t.g.x.shape) * 2 + prod(t.g.y.shape) * size
     memory = moved / (fit.bandwidth * t.target.bytes_per_s)

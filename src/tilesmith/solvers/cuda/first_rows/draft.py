@@ -16,7 +16,7 @@ from tilesmith.solvers.cuda.first_rows.tile import RowsTile
 from tilesmith.solvers.cuda.first_rows.weights import RowsWeightsTile
 from tilesmith.solvers.cuda.first_rows.window import RowsWindow
 
-_FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent
 _PACK_THREADS = 256
 _ONES = {"bf16": 0x3F80, "fp16": 0x3C00}  # the bits of 1
 
@@ -28,7 +28,7 @@ def rows_draft(t: RowsTile) -> Draft:
     element, sizes = TYPES[g.x.dtype], {"C": g.c, "K": g.k, "BLOCK_N": t.block_n, "STEPS": t.steps}
     sizes["VARIANTS"] = t.variants
     numbers = {
-        **sizes, **_rows(t), "BLOCKS_N": t.blocks_n, "PARTS": t.parts, "OUT_VECTOR": t.out_vector,
+        **sizes, **rows_constants(t), "BLOCKS_N": t.blocks_n, "PARTS": t.parts, "OUT_VECTOR": t.out_vector,
         "SHARED_BYTES": t.shared_bytes, "ONE": _ONES[g.x.dtype],
     }  # fmt: skip
     flags = {
@@ -55,16 +55,15 @@ def rows_weights_draft(t: RowsWeightsTile) -> Draft:
     g, early = t.g, t.target.has_cluster
     element, partial = TYPES[g.x.dtype], Pointer(Space.WORKSPACE)
     slots = dict(zip(slot_names(g), slots_of(g), strict=True))
-    sizes = {"C": g.c, "TILES_N": t.tiles_n, "BLOCKS_M": t.blocks_m, "ELEMENTS": t.elements}
     numbers = {
-        **sizes, **_rows(t), "VARIANTS": t.variants, "MATRICES": t.matrices, "GROUP": t.group,
+        **_sums(t), **rows_constants(t), "VARIANTS": t.variants, "MATRICES": t.matrices, "GROUP": t.group,
         "DY_VECTOR": t.dy_vector, "SHARED_BYTES": t.shared_bytes, "UNROLL": 2,
     }  # fmt: skip
     arguments = (
         Argument("x", "const Element *", slots["x"]), Argument("dy", "const Element *", slots["y"]),
         Argument("partial", "float *", partial),
         *integers("int", rows=g.k, tiles=t.all_tiles, tiles_h=t.tiles[0], tiles_w=t.tiles[1]),
-        *integers("int", **_sizes(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
+        *integers("int", **sizes_of(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
     )  # fmt: skip
     tables = {
         "word_offsets": [0 if word is None else t.offset(word) for word in t.words],
@@ -76,28 +75,41 @@ def rows_weights_draft(t: RowsWeightsTile) -> Draft:
         0, source.symbol, (t.slices * t.blocks_m, 1, 1), passed(arguments), (32 * t.warps, 1, 1),
         shared_bytes=t.shared_bytes, programmatic=early,
     )  # fmt: skip
-    shares = 1 << max(0, min(4, (t.slices // 4).bit_length() - 1))
-    adding = (
-        Argument("partial", "const float *", partial), Argument("w", "Out *", slots["w"]),
-        *integers("int", rows=g.k, slices=t.slices, **_steps(g.w, "k")),
+    total, second = total_launch(t, slots["w"], partial)
+    return Draft((source, total), (launch, second), workspace_bytes=t.partial_bytes)
+
+
+def total_launch(t: RowsWeightsTile, w: Pointer, partial: Pointer) -> tuple[Source, Launch]:
+    """The sum of the blocks' sums."""
+    g, slices = t.g, t.slices
+    shares = 1 << max(0, min(4, (slices // 4).bit_length() - 1))
+    arguments = (
+        Argument("partial", "const float *", partial), Argument("w", "Out *", w),
+        *integers("int", rows=g.k, slices=slices, **_steps(g.w, "k")),
     )  # fmt: skip
-    sizes |= {"R": g.filter[1], "S": g.filter[2], "SHARES": shares}
-    header = Header(sizes, {}, {"Out": TYPES[g.w.dtype]}, arguments=adding)
+    numbers = {**_sums(t), "R": g.filter[1], "S": g.filter[2], "SHARES": shares}
+    header = Header(numbers, {}, {"Out": TYPES[g.w.dtype]}, arguments=arguments)
     total = _source(t, ("total",), header, f"{t.elements}x{t.tiles_n}")
     blocks = -(-t.blocks_m * t.sums_bytes // 16 * shares // 256)
-    second = Launch(1, total.symbol, (blocks, 1, 1), passed(adding), (256, 1, 1), programmatic=early)
-    return Draft((source, total), (launch, second), workspace_bytes=t.partial_bytes)
+    step = Launch(
+        1, total.symbol, (blocks, 1, 1), passed(arguments), (256, 1, 1), programmatic=t.target.has_cluster
+    )  # fmt: skip
+    return total, step
+
+
+def _sums(t: RowsWeightsTile) -> dict[str, int]:
+    return {"C": t.g.c, "TILES_N": t.tiles_n, "BLOCKS_M": t.blocks_m, "ELEMENTS": t.elements}
 
 
 def _source(t: RowsWindow, names: tuple[str, ...], header: Header, shared: str = "") -> Source:
     """``shared`` names a text that many configs have."""
     tile = shared or "x".join(str(value) for _, value in t.config.values)
-    text = scoped(*(template(_FOLDER, name) for name in names))
+    text = scoped(*(template(FOLDER, name) for name in names))
     text = f"namespace ts_mma {{\n{text}}} // namespace ts_mma\n"
     return unit(f"firstrows{names[-1]}", t.g.x.dtype, tile, t.target.arch, mma_prelude(), text, header)
 
 
-def _rows(t: RowsWindow) -> dict[str, int]:
+def rows_constants(t: RowsWindow) -> dict[str, int]:
     """Constants of ``rows.cu``, and tiles."""
     planes, rows, pieces = t.window
     numbers = {
@@ -107,7 +119,7 @@ def _rows(t: RowsWindow) -> dict[str, int]:
     return numbers | {f"STRIDE_{axis}": value for axis, value in zip("DHW", t.g.stride, strict=True)}
 
 
-def _sizes(t: RowsWindow) -> dict[str, int]:
+def sizes_of(t: RowsWindow) -> dict[str, int]:
     g = t.g
     return {
         f"{name}_{axis}": value
@@ -128,7 +140,7 @@ def _arguments(t: RowsTile) -> tuple[Argument, ...]:
     return (
         Argument("x", "const Element *", slots["x"]), Argument("packed", "const uint4 *", Pointer(Space.PACKED)),
         Argument("y", "Out *", slots["y"]), Argument("bias", f"const {out} *", slots.get("b", slots["y"])),
-        *integers("int", **_sizes(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
+        *integers("int", **sizes_of(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from tilesmith.plan.records import Draft
 from tilesmith.problems.features import ACTIVATED, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.listed import Listed
+from tilesmith.solvers.cuda.common.listed import Listed, Tile
 from tilesmith.solvers.cuda.first_rows.cost import rows_seconds, rows_weights_seconds
 from tilesmith.solvers.cuda.first_rows.draft import rows_draft, rows_weights_draft
 from tilesmith.solvers.cuda.first_rows.tile import RowsTile
@@ -17,7 +17,17 @@ from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
 
-class FirstRowsSolver(Listed[ConvGeometry, RowsTile]):
+class ByWarpgroups(Listed[ConvGeometry, Tile]):
+    """Solvers of targets that have wgmma."""
+
+    @remembered
+    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
+        if not target.has_wgmma:
+            return Rejected(reasons.TARGET, "wgmma")
+        return super().applicable(problem, target)
+
+
+class FirstRowsSolver(ByWarpgroups[RowsTile]):
     """Forward: up to 7 channels of x whose rows of pixels have no gaps, channels-last results of any width."""
 
     name = "first_rows"
@@ -35,17 +45,11 @@ class FirstRowsSolver(Listed[ConvGeometry, RowsTile]):
     def form_of(self, problem: ConvGeometry) -> ConvGeometry | Rejected:
         return refused(problem) or problem
 
-    @remembered
-    def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
-        if not target.has_wgmma:
-            return Rejected(reasons.TARGET, "wgmma")
-        return super().applicable(problem, target)
+    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
+        return rows_draft(self.tile(problem, config, target))
 
     def seconds(self, tile: RowsTile) -> float:
         return rows_seconds(tile, fit_of(tile.target).first_rows)
-
-    def draft(self, problem: Geometry, config: Config, target: CudaTarget) -> Draft:
-        return rows_draft(self.tile(problem, config, target))
 
 
 class FirstRowsWrwSolver(Listed[ConvGeometry, RowsWeightsTile]):
