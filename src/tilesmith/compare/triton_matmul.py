@@ -39,7 +39,7 @@ _TILES = (
 CONFIGS = tuple(TritonConfig(m, n, k, 8, stages, warps) for m, n, k, stages, warps in _TILES)
 
 
-@triton.jit  # type: ignore[misc]
+@triton.jit  # type: ignore[untyped-decorator]
 def _matmul(  # type: ignore[no-untyped-def]  # noqa: ANN202
     a, b, c, m, n, k, a_row, a_col, b_row, b_col, c_row, a_batch, b_batch, c_batch, alpha,  # noqa: ANN001
     block_m: tl.constexpr, block_n: tl.constexpr, block_k: tl.constexpr, group: tl.constexpr,

@@ -102,6 +102,7 @@ REPLACED: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d, nn.ConvTranspose1d: ConvTranspose1d,
     nn.ConvTranspose2d: ConvTranspose2d, nn.ConvTranspose3d: ConvTranspose3d, nn.Linear: Linear,
 }  # fmt: skip
+REPLACED_CLASSES: tuple[type[nn.Module], ...] = tuple(REPLACED)
 ORIGINALS = {ours: theirs for theirs, ours in REPLACED.items()}
 _OWN_CODE = ("forward", "_conv_forward", "_output_padding", "__call__", "_call_impl")
 

@@ -21,7 +21,7 @@ from tilesmith.torch_ops.modules.fused import (
     refresh_loaded,
     running_graph,
 )
-from tilesmith.torch_ops.modules.layers import ORIGINALS, REPLACED, replacement_of
+from tilesmith.torch_ops.modules.layers import ORIGINALS, REPLACED_CLASSES, replacement_of
 from tilesmith.torch_ops.modules.quick import QUICK, Quick
 from tilesmith.torch_ops.modules.race import results_of
 from tilesmith.torch_ops.modules.report import LayerReport, Report
@@ -84,10 +84,12 @@ def optimize(model: nn.Module, inplace: bool = False, only: Chosen | None = None
     replaced = {
         name: module
         for name, module in result.named_modules()
-        if isinstance(module, tuple(REPLACED)) and asked.wants(name, module) and not _why_not(module)
+        if isinstance(module, REPLACED_CLASSES) and asked.wants(name, module) and not _why_not(module)
     }
     for module in replaced.values():
-        module.__class__ = replacement_of(type(module))
+        ours = replacement_of(type(module))
+        assert ours is not None  # what has none is not replaced: see ``_why_not``
+        module.__class__ = ours
         module.__dict__[QUICK] = Quick()
     setattr(result, _ASKED, asked)
     unfused = frozenset(name for name, module in result.named_modules() if not asked.wants(name, module))
@@ -158,7 +160,7 @@ def report_of(model: nn.Module) -> Report:
     for name, module in model.named_modules():
         if type(module) in ORIGINALS:
             layers.append(_replaced_layer(name, module, folded.get(name)))
-        elif isinstance(module, tuple(REPLACED)):
+        elif isinstance(module, REPLACED_CLASSES):
             late = "it was made or initialized after tilesmith.optimize"
             why = _why_not(module) or (late if asked.wants(name, module) else "left alone by only= or skip=")
             layers.append(LayerReport(name, type(module).__name__, "PyTorch", why))
@@ -263,7 +265,7 @@ def _copied(model: nn.Module) -> nn.Module:
 
 def _add_graphs(module: nn.Module, name: str, unfused: frozenset[str]) -> None:
     """Have the largest parts of a model that can be traced run their graphs."""
-    if isinstance(module, (RunsGraph, *REPLACED)):
+    if isinstance(module, (RunsGraph, *REPLACED_CLASSES)):
         return
     inner = dict(_inner(module, ""))
     if _take_graph(module, name, unfused, ()):

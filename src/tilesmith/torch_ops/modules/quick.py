@@ -31,7 +31,7 @@ _is_captured: Callable[[], bool] = getattr(_C, "_cuda_isCurrentStreamCapturing",
 class _Held:
     """What ``result`` checks and calls: one immutable record, because another thread may replace it meanwhile."""
 
-    filter: Callable[[], object]  # a weak reference
+    filter: Callable[[], Any]  # a weak reference
     run: Run | None
     recorded: Run | None
     epoch: int
