@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import shutil
 import signal
@@ -15,6 +16,11 @@ import tempfile
 from collections import Counter
 
 import pytest
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 # Tests start hundreds of Python processes, and without files of bytecode each compiles all modules that it imports.
 # Where such files are not wanted beside the sources, they lie in a folder of this run.
@@ -68,6 +74,27 @@ def pytest_collection_modifyitems(items):
             parts = item.path.relative_to(needs.TESTS).parts
             if group := ONE_WORKER.get("/".join(parts)) or ONE_WORKER.get(parts[0]):
                 item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is made until the tests begin stays, so that no search for garbage pays for it: now, or in a test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Of two workers that come to a file at once the second waits, and finds the bytecode of the first."""
+    if fcntl is None or not isinstance(collector, pytest.Module) or "PYTEST_XDIST_WORKER" not in os.environ:
+        return (yield)
+    with open(__file__) as own:
+        fcntl.flock(own, fcntl.LOCK_EX)
+        return (yield)
 
 
 class Unmet(pytest.Module):
