@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tilesmith.cli.options import json_flag
-from tilesmith.cli.packing import (
-    Packed,
-    default_name,
-    jobs_option,
-    packed_for,
-    plans_option,
-    target_option,
-    tell_unused,
-    wanted_problems,
-)
+from tilesmith.cli.packing_options import default_name, jobs_option, plans_option, target_option
 from tilesmith.cli.terminal import print_json, print_table, print_wrapped
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
-from tilesmith.package.build import Rows, build_target
 from tilesmith.package.form import encode
-from tilesmith.package.selection.explain import ExplainedPlan, explain_kernels, explain_problem
+
+if TYPE_CHECKING:
+    from tilesmith.cli.packing import Packed
+    from tilesmith.package.selection.explain import ExplainedPlan
 
 
 @click.command("select", help="Say what a selection file lets into a package; nothing is written but the cache.")
@@ -37,6 +31,10 @@ def select(
     file: Path, lists: tuple[str, ...], targets: tuple[str, ...], plans: int, explain: bool, jobs: int | None,
     as_json: bool,
 ) -> int:  # fmt: skip
+    from tilesmith.cli.packing import packed_for, tell_unused, wanted_problems
+    from tilesmith.package.build import Rows, build_target
+    from tilesmith.package.selection.explain import explain_problem
+
     wanted = wanted_problems(lists, file)
     assert wanted.selection is not None
     layers, cache = open_databases(readonly=True), open_cache()
@@ -65,6 +63,8 @@ def select(
 
 
 def _print_json(target: str, explained: list[ExplainedPlan], packed: Packed) -> None:
+    from tilesmith.package.selection.explain import explain_kernels
+
     for line in explained:
         print_json({"what": "out" if line.reason else "plan", "target": target} | asdict(line))
     for kernel in explain_kernels(packed.problems):
@@ -72,6 +72,8 @@ def _print_json(target: str, explained: list[ExplainedPlan], packed: Packed) -> 
 
 
 def _print_text(target: str, explained: list[ExplainedPlan], packed: Packed) -> None:
+    from tilesmith.package.selection.explain import explain_kernels
+
     held = [line for line in explained if not line.reason]
     rows = [
         [line.us, line.plain_us, line.bytes, line.mode, line.types, line.tile or "-", line.arch_stages or "-",

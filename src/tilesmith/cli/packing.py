@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import click
 
 from tilesmith.cli.problem_list import read_problems
 from tilesmith.cli.terminal import complain, note, progress
@@ -24,17 +21,6 @@ from tilesmith.problems.driver import command_or_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.targets.target import Target
 from tilesmith.toolchain.cache import ArtifactCache
-
-target_option = click.option(
-    "--target", "targets", multiple=True, metavar="TARGET",
-    help="Such as sm_90a:132:h200; need not be this machine (the default); may be given again.",
-)  # fmt: skip
-plans_option = click.option(
-    "--plans", type=click.IntRange(1, 64), default=1, help="Of each problem at most: the best, then the next."
-)
-jobs_option = click.option(
-    "-j", "--max-processes", "jobs", type=click.IntRange(1), help="Compilers at a time (one a core)."
-)
 
 
 @dataclass(frozen=True)
@@ -129,9 +115,3 @@ def tell_unused(packed: Sequence[Packed]) -> None:
     for line in dict.fromkeys(line for each in packed for line in each.terms):
         if not any(each.terms.get(line) for each in packed):
             note(f"tilesmith: {line}")
-
-
-def default_name(paths: Sequence[str | Path]) -> str:
-    """A package's name from those of its lists."""
-    text = "-".join(Path(each).stem for each in paths).lower()
-    return re.sub(r"[^a-z0-9._]+", "-", text).strip("-._")[:63] or "package"

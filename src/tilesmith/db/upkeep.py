@@ -6,20 +6,24 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 from tilesmith.db.cards import without_card
 from tilesmith.db.records import Record
 from tilesmith.db.store import Database, Table
-from tilesmith.solvers.table import all_solvers
 
-_SOLVERS = all_solvers()
-_REVISIONS = {solver.name: solver.revision for solver in _SOLVERS}
+
+@cache
+def _revisions() -> dict[str, int]:
+    from tilesmith.solvers.table import all_solvers  # most of what looks after a database asks no solver
+
+    return {solver.name: solver.revision for solver in all_solvers()}
 
 
 def revision_of(solver: str) -> int | None:
     """Today's revision of a solver, in any form; None for one that the table does not have."""
-    return _REVISIONS.get(solver.partition("@")[0])
+    return _revisions().get(solver.partition("@")[0])
 
 
 def is_outdated(record: Record) -> bool:

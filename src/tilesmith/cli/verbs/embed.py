@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from tilesmith.cli.options import json_flag
-from tilesmith.cli.packing import Wanted, jobs_option, plans_option, wanted_problems
+from tilesmith.cli.packing import Wanted, wanted_problems
+from tilesmith.cli.packing_options import jobs_option, plans_option
 from tilesmith.cli.terminal import complain, note, print_json, print_wrapped, progress
 from tilesmith.dispatch.locations import open_cache, open_databases
 from tilesmith.errors import ArgumentError

@@ -12,21 +12,12 @@ from tilesmith.cli import package_install
 from tilesmith.cli.options import Actions, json_flag
 from tilesmith.cli.package_keys import key_option, keygen, passphrase_option, sign, signing_key, trust
 from tilesmith.cli.package_select import select
-from tilesmith.cli.packing import (
-    default_name,
-    jobs_option,
-    packed_for,
-    plans_option,
-    target_option,
-    tell_unused,
-    wanted_problems,
-)
+from tilesmith.cli.packing_options import default_name, jobs_option, plans_option, target_option
 from tilesmith.cli.problem_list import problem_keys
 from tilesmith.cli.terminal import complain, note, print_json, print_table, print_wrapped
 from tilesmith.db.exchange import NEWEST, POLICIES
 from tilesmith.dispatch.locations import open_cache, open_databases, target_of
 from tilesmith.errors import ArgumentError, FileFormatError, PackageError
-from tilesmith.package.build import Rows, build_target, with_ptx
 from tilesmith.package.change import diff, merge, remove
 from tilesmith.package.describe import describe, summary, withdrawn_plans
 from tilesmith.package.files import PackageFile, write
@@ -76,6 +67,9 @@ def build(
     date: int, rows: tuple[str, ...], plans: int, trials: bool, key: str | None, passphrase: Path | None, ptx: bool,
     jobs: int | None, as_json: bool,
 ) -> int:  # fmt: skip
+    from tilesmith.cli.packing import packed_for, tell_unused, wanted_problems
+    from tilesmith.package.build import Rows, build_target, with_ptx
+
     signer = signing_key(key, passphrase) if key else None
     wanted = wanted_problems(lists, selected)
     status, every = wanted.status, []
