@@ -44,10 +44,13 @@ $(VENV)/.torch: | $(BIN)/python
 # uv installs the hundred packages of tests in a sixth of pip's time. It does not read pip's configuration, so PyTorch, of
 # which that may name a build for CPUs, comes by pip, and everything does where uv cannot be had or finds no packages.
 # Without --no-compile, pip compiles 10,000 files of which tests import few.
-DEV := $(TORCH) -e '.[test,quality,docs]'
+# PyTorch, which nothing else of them needs, comes while the others do; its own needs are the last.
+DEV := -e '.[test,quality,docs]'
+UV := $(BIN)/uv pip install -q --python $(BIN)/python
 $(VENV)/.dev: pyproject.toml $(RUNTIME) | $(BIN)/python
-	$(PIP) install --no-compile --no-deps $(TORCH)
-	{ $(PIP) install uv && $(BIN)/uv pip install -q --python $(BIN)/python --reinstall-package tilesmith $(DEV); } || $(PIP) install --no-compile $(DEV)
+	$(PIP) install --no-compile --no-deps $(TORCH) & torch=$$!; \
+	  { $(PIP) install uv && $(UV) --reinstall-package tilesmith $(DEV); }; others=$$?; \
+	  wait $$torch && { { [ $$others = 0 ] && $(UV) $(TORCH); } || $(PIP) install --no-compile $(TORCH) $(DEV); }
 	@touch $(VENV)/.torch $(VENV)/.setup $@
 
 system:
