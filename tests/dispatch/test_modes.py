@@ -21,6 +21,7 @@ from tilesmith.dispatch import resolve
 from tilesmith.dispatch.launchable import forget_launchables
 from tilesmith.dispatch.locations import open_databases
 from tilesmith.errors import CompileError, NoSolutionError
+from tilesmith.measure import device_bench
 
 SMALL = ConvSignature((1, 8, 8, 16), (16, 3, 3, 16), padding=1, shared_layout="NHWC")
 OTHER = ConvSignature((1, 8, 8, 8), (8, 3, 3, 8), shared_layout="NHWC")
@@ -247,8 +248,8 @@ def shipped(tmp_path, monkeypatch):
 @pytest.fixture
 def calls(monkeypatch):
     """What is timed and searched."""
-    made, time_plan, measure = [], resolve.time_plan, resolve._measure
-    monkeypatch.setattr(resolve, "time_plan", lambda *a, **k: (made.append("time"), time_plan(*a, **k))[1])
+    made, time_plan, measure = [], device_bench.time_plan, resolve._measure
+    monkeypatch.setattr(device_bench, "time_plan", lambda *a, **k: (made.append("time"), time_plan(*a, **k))[1])
 
     def search(request, strategy, *rest):
         made.append(strategy)

@@ -13,9 +13,9 @@ from tilesmith.targets.cpu import CPU_TARGETS, cpu_target
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
 from tilesmith.targets.fits.choose import cpu_fit_of, cpu_fits, fit_of, fits
 from tilesmith.targets.fits.epyc import EPYC
-from tilesmith.targets.fits.fit import Unit
 from tilesmith.targets.fits.h200 import H200
 from tilesmith.targets.fits.scaling import parts_of, scaled
+from tilesmith.targets.fits.units import Unit
 from tilesmith.targets.target import CudaTarget
 
 

@@ -38,7 +38,6 @@ from tilesmith.errors import (
     NoSolutionError,
     PlanError,
 )
-from tilesmith.measure.device_bench import time_plan
 from tilesmith.measure.host import host_facts
 from tilesmith.measure.timing import Timing
 from tilesmith.runtime.executable import Executable
@@ -352,6 +351,8 @@ def _verify(request: Request, shipped: Resolved) -> Resolved:
 
 def _timed(request: Request, shipped: Resolved) -> Timing:
     """The time of a shipped answer here. If the first measurement is too slow, take a second: it may be disturbed."""
+    from tilesmith.measure.device_bench import time_plan  # with all that checks and times on devices
+
     executable = Executable(shipped.built.serial, shipped.built.artifacts)
 
     def time_here() -> Timing:

@@ -13,7 +13,6 @@ from tilesmith.db.records import TUNE, Record, Search
 from tilesmith.db.store import Database
 from tilesmith.db.waiting import patiently
 from tilesmith.errors import InterruptedSearchError, LaunchError, OutOfTimeError, TilesmithError
-from tilesmith.measure.device_check import can_check_on_device
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
 from tilesmith.plan.records import Plan
 from tilesmith.problems.rewrite import Signature
@@ -125,7 +124,11 @@ def tune(
     for name, value in (("max_trials", max_trials), ("max_seconds", max_seconds)):
         if value is not None and not value > 0:
             raise TilesmithError(f"{name} must be above 0, got {value}")
-    on_device = isinstance(target, CudaTarget) and can_check_on_device(signature.canonical)
+    on_device = False
+    if isinstance(target, CudaTarget):
+        from tilesmith.measure.device_check import can_check_on_device
+
+        on_device = can_check_on_device(signature.canonical)
     wanted = 3 * tensor_bytes(signature) if on_device else oracle_bytes(signature) + 3 * tensor_bytes(signature)
     require_memory(wanted, "what a search checks against")
     finding = strategy == "defaults"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from tilesmith.targets.fits.fit import Unit
+from tilesmith.targets.fits.units import Unit
 
 C, R = Unit.CYCLES, Unit.PER_CYCLE
 

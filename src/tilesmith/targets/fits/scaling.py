@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from tilesmith.targets.fits.fit import Ratios
+from tilesmith.targets.fits.units import Ratios
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.cpu_fit import CpuFit
