@@ -39,8 +39,8 @@ H200 = Fit(
     clock_hz=1.755e9,
     bytes_per_s=4.3e12,
     # From 850 timings. ``refill`` to ``few_as_columns`` are from 183 timings of eight matrix products that memory
-    # bounds, ``weights_alone`` from six of 27 to 38 us, ``reread`` from nine of fp8 and int8 (it fits clusters of 16-bit
-    # types, too: gpu_gemm_combinations_h200.jsonl), ``hidden_beside`` and ``turned`` from 848 of 68 layers
+    # bounds, ``weights_alone`` from six of 27 to 38 us, ``reread`` from nine of fp8 and int8 (it fits clusters of
+    # 16-bit types, too: gpu_gemm_combinations_h200.jsonl), ``hidden_beside`` and ``turned`` from 848 of 68 layers
     # (gpu_residuals_eight_h200.json, gpu_over_plain_sixteen_h100.json).
     tile=TileFit(
         clock=1.7e9,
