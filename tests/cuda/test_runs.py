@@ -43,6 +43,12 @@ CASES = [
     (video("fwd"), (2, 16, 2, 1, 1, 16, 2, 1)),
     # a row's first and last tiles have padding, and rows lie above and below the image
     (conv(size=(13, 38), padding=((1, 3), (1, 4))), (4, 16, 2, 1, 2, 16, 2, 1)),
+    # by bulk copies: warps that share results, phases of other taps, sums that need more room than a stage's rows
+    (conv(21, 11, (9, 8), (39, 72), (8, 8), ((3, 4), (5, 4)), n=2, epilogue=FUSED), (16, 16, 4, 1, 4, 16, 2, 1)),
+    (conv(21, 11, (9, 8), (19, 72), (8, 8), ((3, 4), (5, 4)), n=2), (2, 16, 1, 1, 2, 8, 3, 1)),
+    (conv(size=(15, 70), n=1), (8, 32, 4, 1, 1, 24, 2, 1)),
+    (conv(3, 40, (5, 7), (19, 72), (2, 8), ((3, 1), (5, 4)), n=2), (4, 32, 2, 1, 1, 16, 3, 1)),
+    (video("fwd"), (4, 16, 1, 1, 1, 16, 2, 1)),
     (conv(3, 5, (3, 9), (9, 40), (4, 8), ((1, 2), (2, 3)), n=1), (1, 16, 1, 1, 1, 8, 3, 1)),
     (conv(mode="wrw"), (16, 2, 3, 16, 2, 1)),
     (conv(size=(13, 38), padding=((1, 3), (1, 4)), mode="wrw"), (16, 2, 3, 16, 3, 1)),  # by bulk copies
@@ -70,6 +76,19 @@ def test_numbers(signature, values, emulating):
     assert solver.search_space(geometry, target).contains(chosen)
     made = executable(signature, solver.draft(geometry, chosen, target), emulating)
     check_numbers(signature, made)
+
+
+def test_a_stage_holds_the_sums_and_its_barriers():
+    tile = SOLVERS["fwd"].tile(conv().canonical.geometry, config(SOLVERS["fwd"], (8, 32, 4, 1, 1, 24, 2, 1)), H200)
+    assert not tile.bulk  # rows of 37 * 12 elements are no whole pieces
+    geometry = conv(size=(15, 70)).canonical.geometry
+    tile = SOLVERS["fwd"].tile(geometry, config(SOLVERS["fwd"], (8, 32, 4, 1, 1, 24, 2, 1)), H200)
+    assert tile.bulk
+    assert tile.rows_bytes < tile.sum_bytes <= tile.stage_bytes - 16
+    # Two blocks with rings of the filter do not fit beside these rows; without they do.
+    geometry = rewrites(of_network("fwd"))[-1].signature.geometry
+    tile = SOLVERS["fwd"].tile(geometry, config(SOLVERS["fwd"], (8, 16, 4, 1, 4, 24, 2, 2)), H200)
+    assert (tile.whole_pieces, tile.fits, tile.bulk) == (True, True, False)
 
 
 @pytest.mark.parametrize(

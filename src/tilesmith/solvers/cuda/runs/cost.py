@@ -37,6 +37,24 @@ class _Cycles:
 _FWD = _Cycles(
     stage=0, step=145, fragment=40, product=10.8, copy=37, columns=0, units=(2.43, 2.1, 0), shared=2230
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Bulk:
+    """Forward with bulk copies: a warp's cycles of a step and a fragment, which hide its products; what warps share
+    results for; an SM's of a product and a fragment; seconds of a launch.
+    """
+
+    step: float
+    fragment: float
+    shared: float
+    unit_product: float
+    unit_fragment: float
+    start: float
+
+
+# Fitted to 189 configs of 9 problems; see notes.md.
+_BULK = _Bulk(step=206, fragment=75, shared=2780, unit_product=2.18, unit_fragment=2.15, start=2.5e-6)
 # With bulk copies, which take no time of warps, fitted to 73 configs of 8 problems; see notes.md.
 _WRW = {
     False: _Cycles(0, 418, 33.6, 8.1, 106, 39.7, (1.21, 1.85, 4.9)),
@@ -65,16 +83,23 @@ def runs_seconds(t: RunsTile) -> float:
     used = form.g.filter[1] / (form.taps * form.phases)  # of the taps of all phases
     fragments = (v["rows"] + form.taps - 1) * v["parts"] * _conflicts(form.step)
     products = v["rows"] * v["parts"] * form.taps * used * t.products_n
-    copies = (v["tile_h"] + form.taps - 1) * t.chunks / 32
-    each = _FWD
-    alone = steps * (each.step + each.fragment * fragments + each.product * products) + copies / t.warps * each.copy
-    units = h * w * steps * v["warps_k"] * (products * each.units[0] + fragments * _SHARED) + copies * each.units[1]
+    if t.bulk:
+        alone = steps * (_BULK.step + _BULK.fragment * fragments)
+        units = h * w * form.k_steps * (products * _BULK.unit_product + fragments * _BULK.unit_fragment)
+        shared, start = _BULK.shared, _BULK.start
+    else:
+        copies = (v["tile_h"] + form.taps - 1) * t.chunks / 32
+        alone = steps * (_FWD.step + _FWD.fragment * fragments + _FWD.product * products)
+        alone += copies / t.warps * _FWD.copy
+        units = h * w * steps * v["warps_k"] * (products * _FWD.units[0] + fragments * _SHARED)
+        units += copies * _FWD.units[1]
+        shared, start = _FWD.shared, _START_S["fwd"]
     busy = min(v["blocks_per_sm"], ceil(t.blocks / t.target.cores))
     turns = ceil(t.tiles * t.blocks_n / t.blocks)
-    cycles = turns * (form.steps * _both(alone, busy * units) + each.shared * v["warps_k"])
+    cycles = turns * (form.steps * _both(alone, busy * units) + shared * v["warps_k"])
     loaded = t.tiles * t.blocks_n * form.steps * (t.stage_bytes + 512 * form.k_steps * t.quads)
     moved = prod(form.g.x.shape) * 2 * t.blocks_n + prod(form.g.y.shape) * dtype(form.g.y.dtype).nbytes
-    return _together(t, cycles, loaded, moved) + _START_S["fwd"]
+    return _together(t, cycles, loaded, moved) + start
 
 
 def weights_seconds(t: RunsWeightsTile) -> float:

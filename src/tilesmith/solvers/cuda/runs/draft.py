@@ -13,7 +13,7 @@ from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.dense import slot
 from tilesmith.solvers.cuda.runs.back import BackTile
 from tilesmith.solvers.cuda.runs.form import RunsForm
-from tilesmith.solvers.cuda.runs.tile import RunsTile, RunsWeightsTile
+from tilesmith.solvers.cuda.runs.tile import FILTER_PARTS, RunsTile, RunsWeightsTile
 
 _FOLDER = Path(__file__).parent
 _PACK_THREADS = 256
@@ -29,12 +29,14 @@ def runs_draft(t: RunsTile) -> Draft:
         "STAGES": v["stages"], "STAGE_BYTES": t.stage_bytes, "STAGED_PITCH": t.staged_pitch,
         "SHARED_BYTES": t.shared_bytes, "QUADS": t.quads, "OUT_VECTOR": t.out_vector,
     }  # fmt: skip
-    flags = {"BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual}
+    flags = {"BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "BULK": t.bulk}
+    if t.bulk:
+        numbers |= {"PART_K": t.part_k, "FILTER_PARTS": FILTER_PARTS}
     types = {"Element": TYPES[g.x.dtype], "Out": TYPES[g.y.dtype]}
-    functions = activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype)
+    functions = mma_bulk_text() + mma_wait_text() + mma_arrive_text() + activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype)
     tile = "x".join(str(value) for _, value in t.config.values)
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
-    kernel = _unit("runsfwd", t, tile, ("rows", "kernel"), header)
+    kernel = _unit("runsfwd", t, tile, ("rows", "forward", "bulk" if t.bulk else "kernel"), header)
     words = t.packed_quads * 4
     packing = (
         Argument("packed", "u32 *", Pointer(Space.PACKED)), Argument("filter", "const Element *", slot(1)),

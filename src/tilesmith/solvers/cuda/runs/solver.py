@@ -34,7 +34,7 @@ class RunsSolver(_ReadsRuns[RunsTile]):
     revision = 1
     features = (USUAL - {"tf32"}) | EPILOGUE | WINDOW | {"fwd"}
     axes = (
-        Axis("tile_h", (1, 2, 4, 8), "Rows of results of a tile."),
+        Axis("tile_h", (1, 2, 4, 8, 16), "Rows of results of a tile."),
         Axis("tile_w", (16, 32, 64), "Results of each of them."),
         Axis("rows", (1, 2, 4), "Rows of results of a warp."),
         Axis("parts", (1, 2, 4), "Sixteens of results of a warp in a row."),

@@ -11,6 +11,14 @@ from tilesmith.solvers.cuda.runs.form import RunsForm
 from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
+FILTER_PARTS = 4  # of the ring of the filter's parts, with bulk copies
+_PART_BYTES = 6144  # of a part, where several sixteens of a run fit
+_BARRIERS = 16  # bytes of two
+
+
+def _lines(nbytes: int) -> int:
+    return ceil(nbytes / 128) * 128
+
 
 @dataclass(frozen=True)
 class _Tile(Configured):
@@ -40,6 +48,11 @@ class _Tile(Configured):
         return ceil(self.chunks * self.form.copy / 16) * 16
 
     @steady
+    def whole_pieces(self) -> bool:
+        """Whether rows may come by bulk copies: their pieces of 16 bytes are whole."""
+        return self.target.has_cluster and self.form.copy == 16 and self.form.row % 8 == 0
+
+    @steady
     def tiles_w(self) -> int:
         return ceil(self.form.g.output[2] / self.value["tile_w"])
 
@@ -47,10 +60,16 @@ class _Tile(Configured):
     def images(self) -> int:
         return self.form.g.n * self.form.g.output[0]
 
+    def holds(self, shared: int) -> bool:
+        """Whether the blocks of an SM may have so much shared memory each."""
+        t = self.target
+        whole = (shared + 1024) * self.value["blocks_per_sm"]
+        return shared <= t.shared_bytes_per_block and whole <= t.shared_bytes_per_sm
+
     def fits_sm(self, warps: int, shared: int, registers: int) -> bool:
         """Whether so many blocks share an SM."""
         t, each = self.target, self.value["blocks_per_sm"]
-        if not 1 <= warps <= 16 or shared > t.shared_bytes_per_block or (shared + 1024) * each > t.shared_bytes_per_sm:
+        if not 1 <= warps <= 16 or not self.holds(shared):
             return False
         most = min(255, t.registers_per_sm // (ceil(warps * each / 4) * 128) // 8 * 8)
         return 32 * warps * each <= t.threads_per_sm and registers <= most
@@ -72,8 +91,38 @@ class RunsTile(_Tile):
         return h * w * self.value["warps_k"]
 
     @steady
+    def rows_bytes(self) -> int:
+        """Of the rows of a stage."""
+        return (self.value["tile_h"] + self.form.taps - 1) * self.row_bytes
+
+    @steady
+    def sum_bytes(self) -> int:
+        """Of a tile's sums, which lie behind the stages, or with bulk copies in the last one's place."""
+        return self.value["tile_h"] * self.value["tile_w"] * self.staged_pitch * 4
+
+    @steady
+    def part_k(self) -> int:
+        """Sixteens of a run that a part of the filter has, which comes by one bulk copy."""
+        each, sharers = self.quads * 512, self.value["warps_k"]
+        return sharers * max(1, min(ceil(self.form.k_steps / sharers), _PART_BYTES // (each * sharers)))
+
+    @steady
+    def _bulk_stage(self) -> int:
+        return _lines(max(self.rows_bytes, self.sum_bytes) + _BARRIERS)
+
+    @steady
+    def _bulk_bytes(self) -> int:
+        parts = FILTER_PARTS * (self.part_k * self.quads * 512 + _BARRIERS)
+        return self.value["stages"] * self._bulk_stage + _lines(parts)
+
+    @cached_property
+    def bulk(self) -> bool:
+        """Whether rows and the filter come by bulk copies: where pieces are whole, and a ring of the filter fits."""
+        return self.whole_pieces and self.holds(self._bulk_bytes)
+
+    @cached_property
     def stage_bytes(self) -> int:
-        return ceil((self.value["tile_h"] + self.form.taps - 1) * self.row_bytes / 128) * 128
+        return self._bulk_stage if self.bulk else _lines(self.rows_bytes)
 
     @steady
     def staged_pitch(self) -> int:
@@ -81,10 +130,9 @@ class RunsTile(_Tile):
         n = self.value["block_n"]
         return n if n % 16 else n + 8
 
-    @steady
+    @cached_property
     def shared_bytes(self) -> int:
-        staged = self.value["tile_h"] * self.value["tile_w"] * self.staged_pitch * 4
-        return self.value["stages"] * self.stage_bytes + staged
+        return self._bulk_bytes if self.bulk else self.value["stages"] * self.stage_bytes + self.sum_bytes
 
     @steady
     def quads(self) -> int:
@@ -135,10 +183,10 @@ class RunsTile(_Tile):
 class RunsWeightsTile(_Tile):
     """Backward weights: a warp has every ``warps_e``-th sixteen of the elements of a run, in one phase."""
 
-    @steady
+    @property
     def bulk(self) -> bool:
-        """Whether rows come by bulk copies: their pieces of 16 bytes are whole."""
-        return self.target.has_cluster and self.form.copy == 16 and self.form.row % 8 == 0
+        """Whether rows come by bulk copies."""
+        return self.whole_pieces
 
     @steady
     def warps(self) -> int:
@@ -167,7 +215,7 @@ class RunsWeightsTile(_Tile):
     @steady
     def stage_bytes(self) -> int:
         operands = self.value["warps_a"] * self.row_bytes + self.form.taps * self.dy_bytes
-        return ceil((operands + (16 if self.bulk else 0)) / 128) * 128  # with barriers
+        return _lines(operands + (_BARRIERS if self.bulk else 0))
 
     @steady
     def shared_bytes(self) -> int:

@@ -2,55 +2,15 @@
 // a row. A row of x meets TAPS rows of dy. A block has WARPS_A phases, and adds up its share of the rows.
 constexpr int TILES_M = (K_STEPS + WARPS_E - 1) / WARPS_E, TILES_N = BLOCK_N / 8;
 constexpr int DY_ROW = TILE_W / 16 * TILES_N * 16; // in units of 16 bytes
-constexpr int BARRIER_BYTES = BULK ? 16 : 0, FULL_AT = STAGE_BYTES - 16, READ_AT = STAGE_BYTES - 8;
 static_assert(WARPS == WARPS_A * WARPS_E && DY_BYTES == DY_ROW * 16 && TILE_W % 16 == 0, "as counted");
 static_assert(STAGE_BYTES >= WARPS_A * ROW_BYTES + TAPS * DY_BYTES + BARRIER_BYTES &&
                   STAGES * STAGE_BYTES == SHARED_BYTES,
               "all fit");
 
-// With bulk copies (BULK) a warp brings a whole row. A stage has two barriers behind its rows: at the first one the
-// rows arrive, at the second one the warps that have read them.
-static_assert(!BULK || COPY == 16, "whole pieces");
-
-TS_MMA_DEVICE void make_barriers(u32 ring, int rows) {
-  if (threadIdx.x == 0) {
-#pragma unroll
-    for (int s = 0; s < STAGES; s++) {
-      ts_barrier_init(ring + s * STAGE_BYTES + FULL_AT, rows * 32);
-      ts_barrier_init(ring + s * STAGE_BYTES + READ_AT, WARPS);
-    }
-    ts_barrier_init_done();
-  }
-  __syncthreads();
-}
 // This warp has read a stage.
 TS_MMA_DEVICE void stage_read(u32 stage) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) barrier_arrive(stage + READ_AT, 1);
-}
-// Pieces of 16 bytes of a stage that come from memory; the others, up to `all`, become zero. Lanes that write zeros
-// arrive for themselves, else the first one does for all. Zeros that lanes have written there before, barriers and the
-// fence put ahead of the copy.
-TS_MMA_DEVICE void bring(u32 to, const void *from, int begin, int end, int all, u32 barrier) {
-  const int lane = threadIdx.x % 32, zeros = begin + all - end;
-#pragma unroll 1
-  for (int i = lane; i < zeros; i += 32)
-    shared_store16(to + (i < begin ? i : end + i - begin) * 16, 0, 0, 0, 0);
-  ts_async_fence();
-  __syncwarp();
-  if (lane != 0) {
-    if (zeros > 0) barrier_arrive(barrier, 1);
-    return;
-  }
-  ts_expect(barrier, (end - begin) * 16);
-  if (zeros == 0) barrier_arrive(barrier, 31);
-  if (begin < end) ts_load_run(to + begin * 16, from, (end - begin) * 16, barrier);
-}
-// A row from element `first` on, where the image has it (`seen`).
-TS_MMA_DEVICE void bring_row(const Run &run, u32 to, i64 line, bool seen, int first, u32 barrier) {
-  const int begin = seen ? smaller(larger(-first, 0) / 8, CHUNKS) : CHUNKS;
-  const int end = larger(begin, smaller((run.row - first) / 8, CHUNKS));
-  bring(to, run.x + (line + first + begin * 8), begin, end, CHUNKS, barrier);
 }
 
 typedef Pack<float, 4> Quad;
@@ -73,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int group = blockIdx.x % run.groups, slice = blockIdx.x / run.groups;
   const int block_n = group % run.blocks_n, first_step = group / run.blocks_n * WARPS_A;
   launch_next();
-  if constexpr (BULK) make_barriers(ring, WARPS_A + TAPS);
+  if constexpr (BULK) make_barriers(ring, WARPS_A + TAPS, WARPS);
   wait_previous();
 
   const auto bring_item = [&](int i, int stage, bool used, u32 turn) {
