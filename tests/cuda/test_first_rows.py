@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from cuda_chain import H200, check_numbers, executable
 
@@ -89,6 +91,38 @@ def test_numbers(signature, values, emulating):
     check_numbers(signature, executable(signature, solver.draft(geometry, chosen, H200), emulating))
 
 
+STAYING = [
+    # a warp's pixels in several rows, results in one piece; runs at even and at odd elements, tiles beyond the image
+    (conv(k=16, taps=(3, 3), size=(32, 28), stride=1), (8, 28, 4, 2, 1)),
+    (conv(1, 40, (5, 5), size=(15, 61), padding=(2, 3), epilogue=Epilogue(bias=True)), (4, 56, 4, 2, 1)),
+    (conv(size=(18, 90), stride=2, padding=3), (4, 28, 4, 1, 1)),
+    (conv(stride=2, padding=3, dtype="fp16", epilogue=Epilogue(bias=True, activation="relu")), (2, 16, 4, 1, 2)),
+    (conv(k=136, taps=(3, 3), size=(16, 64), stride=2, epilogue=Epilogue(bias=True)), (4, 32, 4, 1, 2)),
+    (video(), (2, 16, 4, 2, 1)),
+]
+
+
+@pytest.mark.parametrize(("signature", "values"), STAYING, ids=lambda v: v.key()[12:70] if hasattr(v, "key") else "")
+def test_numbers_of_blocks_that_take_tiles_in_turn(signature, values, emulating):
+    signature = signature.canonical
+    geometry, solver = signature.geometry, SOLVERS["fwd"]
+    chosen = config(solver, values)
+    threads = 32 * chosen["warps"] * chosen["blocks_per_sm"]
+    target = replace(H200, cores=1, threads_per_sm=threads)  # which has no room for more blocks
+    assert solver.search_space(geometry, target).contains(chosen)
+    assert not solver.tile(geometry, chosen, replace(target, threads_per_sm=2 * threads)).stays
+    assert solver.tile(geometry, chosen, target).stays
+    check_numbers(signature, executable(signature, solver.draft(geometry, chosen, target), emulating))
+
+
+def test_tiles_begin_where_pieces_of_16_bytes_do():
+    solver, values = SOLVERS["fwd"], (8, 28, 4, 2, 1)
+    spaces = {w: solver.search_space(conv(taps=(3, 3), size=(32, w)).canonical.geometry, H200) for w in (28, 56)}
+    assert spaces[28].contains(config(solver, values))  # one tile in a row
+    assert not spaces[56].contains(config(solver, values))  # the second begins at element 84
+    assert spaces[56].contains(config(solver, (4, 56, 4, 2, 1)))
+
+
 def test_a_bias_is_multiplied_where_a_word_is_free():
     asked = [(conv(k=16, taps=taps, epilogue=Epilogue(bias=True), **more), taps) for taps, more in (
         ((7, 7), {"stride": 2}), ((3, 3), {}), ((4, 4), {"stride": 4, "padding": 0}),
@@ -166,6 +200,29 @@ def test_the_table_chooses_it(mode, layer):
     found = choose(options_of(signature, H200), (), mode="fast")
     assert isinstance(found, Choice)
     assert found.solver == (SOLVERS[mode] if mode == "fwd" else WIDE).name
+
+
+BIAS = Epilogue(bias=True, activation="relu")
+
+
+@pytest.mark.parametrize(
+    ("signature", "values"),
+    [
+        (conv(1, 16, (7, 2), (83, 88), stride=3, padding=((2, 2), (0, 0)), epilogue=BIAS), (12, 16, 4, 2, 5)),
+        (conv(5, 24, (9, 4), (91, 32), stride=(1, 2), padding=((3, 3), (1, 1)), epilogue=BIAS), (12, 16, 12, 1, 1)),
+    ],
+    ids=["several rows", "one row"],
+)
+def test_constant_words_are_not_moved_while_products_run(signature, values, tmp_path):
+    """Half of a variant's last product has no words: the build refuses kernels that copy registers between products."""
+    geometry, chosen = signature.canonical.geometry, config(SOLVERS["fwd"], values)
+    threads = 32 * chosen["warps"] * chosen["blocks_per_sm"]
+    tile = SOLVERS["fwd"].tile(geometry, chosen, replace(H200, cores=1, threads_per_sm=threads))
+    assert tile.stays
+    assert tile.words[8 * tile.steps - 4 : 8 * tile.steps] == (None,) * 4
+    source = SOLVERS["fwd"].draft(geometry, chosen, tile.target).sources[0]
+    (found,) = build_unit([source], H200, tmp_path / "unit.cubin")
+    assert found.spill_store_bytes == 0
 
 
 def test_untuned_kernels_compile_without_spills(tmp_path):

@@ -16,19 +16,25 @@ if TYPE_CHECKING:
 
 
 def rows_seconds(t: RowsTile, fit: FirstRowsFit) -> float:
-    """Blocks that share an SM share its units; each waits by itself, and is replaced when it ends."""
+    """Blocks that share an SM share its units; each waits by itself, and is replaced when it ends or takes a tile."""
     eights, steps, parts = t.block_n // 8, t.steps, t.parts
     units = t.tasks * parts * (eights * (fit.column + fit.product * steps) + fit.gather * steps)
-    units += (prod(t.window) + t.filter_bytes // 16) * fit.unit
+    units += prod(t.window) * fit.unit
+    filters = t.filter_bytes // 16 * fit.unit
     own = fit.task_wait + parts * (fit.step_wait * steps + fit.column_wait * eights)
-    own = ceil(t.tasks / t.warps) * own + fit.wait
+    own *= ceil(t.tasks / t.warps)
+    each, cores = t.value["blocks_per_sm"], t.target.cores
 
-    def turn(blocks: int) -> float:
+    def turn(blocks: int, units: float, own: float) -> float:
         return _joined(blocks * units, own, fit.norm)
 
-    each, cores = t.value["blocks_per_sm"], t.target.cores
-    whole, rest = divmod(t.blocks, cores * each)
-    cycles = whole * turn(each) + (turn(ceil(rest / cores)) if rest else 0.0)
+    if t.stays:
+        tiles = ceil(t.all_tiles * t.blocks_n / t.blocks)
+        cycles = tiles * turn(each, units, own) + each * filters + fit.wait
+    else:
+        whole, rest = divmod(t.blocks, cores * each)
+        cycles = whole * turn(each, units + filters, own + fit.wait)
+        cycles += turn(ceil(rest / cores), units + filters, own + fit.wait) if rest else 0.0
     return _overlapped(t, cycles, dtype(t.g.y.dtype).nbytes, fit)
 
 

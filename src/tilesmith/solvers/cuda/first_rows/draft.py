@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.hopper import mma_product_text
-from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
+from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.plan.slots import slot_names
@@ -29,11 +29,11 @@ def rows_draft(t: RowsTile) -> Draft:
     sizes["VARIANTS"] = t.variants
     numbers = {
         **sizes, **rows_constants(t), "BLOCKS_N": t.blocks_n, "PARTS": t.parts, "OUT_VECTOR": t.out_vector,
-        "SHARED_BYTES": t.shared_bytes, "ONE": _ONES[g.x.dtype],
+        "SHARED_BYTES": t.shared_bytes, "MOST": t.at_once, "ONE": _ONES[g.x.dtype],
     }  # fmt: skip
     flags = {
         "ADDS": t.biases > 0, "MULTIPLIES_BIAS": t.bias_in_products, "RELU": g.epilogue.activation == "relu",
-        "WHOLE": t.whole, "DENSE": t.dense, "FLAT": g.output[0] == 1,
+        "WHOLE": t.whole, "DENSE": t.dense, "FLAT": g.output[0] == 1, "STAYS": t.stays,
     }  # fmt: skip
     functions = activate(g.epilogue, "TS_MMA_DEVICE", g.y.dtype) + _places(t) + mma_product_text(t.block_n, g.x.dtype)
     types = {"Element": element, "Out": TYPES[g.y.dtype]}
@@ -137,10 +137,11 @@ def _arguments(t: RowsTile) -> tuple[Argument, ...]:
     g = t.g
     slots = dict(zip(slot_names(g), slots_of(g), strict=True))
     out = TYPES[g.y.dtype]
+    tiles = (*integers("int", tiles=t.all_tiles), *divisors(tiles_h=t.tiles[0], tiles_w=t.tiles[1], planes=g.output[0]))
     return (
         Argument("x", "const Element *", slots["x"]), Argument("packed", "const uint4 *", Pointer(Space.PACKED)),
         Argument("y", "Out *", slots["y"]), Argument("bias", f"const {out} *", slots.get("b", slots["y"])),
-        *integers("int", **sizes_of(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
+        *integers("int", **sizes_of(t), **_steps(g.x, "n"), **_steps(g.y, "n")), *tiles,
     )  # fmt: skip
 
 

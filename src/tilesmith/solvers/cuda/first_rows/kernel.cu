@@ -3,12 +3,15 @@
 // is multiplied from shared memory. Where runs begin at odd elements, the words begin one element earlier; pixels whose
 // runs begin at even and at odd elements have products of their own (VARIANTS), with filters of their own.
 constexpr int FILTER = STEPS * BLOCK_N * 32, BIASES = ADDS ? (BLOCK_N * 4 + 127) / 128 * 128 : 0;
-constexpr int WINDOW_AT = VARIANTS * FILTER + BIASES, STAGED_AT = (WINDOW_AT + WINDOW + 127) / 128 * 128;
+constexpr int WINDOW_AT = VARIANTS * FILTER + BIASES, WINDOW_BYTES = (WINDOW + 127) / 128 * 128;
+constexpr int STAGED_AT = WINDOW_AT + (STAYS ? 2 : 1) * WINDOW_BYTES; // FILTER and BIASES are multiples of 128
 constexpr int ROW = BLOCK_N * (int)sizeof(Out) + 16, PIXELS = PARTS * 16; // of a warp at a time
-constexpr int TASKS_W = TILE_W / PIXELS, TASKS = TILE_H * TASKS_W;
+constexpr int TASKS = TILE_H * TILE_W / PIXELS;
+constexpr bool CROSSES = TILE_W % PIXELS != 0; // a warp's pixels may lie in several rows
 static_assert(STAGED_AT + WARPS * PIXELS * ROW == SHARED_BYTES, "filters, biases, rows of x, results");
 static_assert(!MULTIPLIES_BIAS || BLOCK_N <= THREADS, "a thread brings the bias of one column");
-static_assert(PARTS % VARIANTS == 0 && TILE_W % PIXELS == 0 && WARPS % 4 == 0, "whole products");
+static_assert(PARTS % VARIANTS == 0 && TILE_W % VARIANTS == 0 && WARPS % 4 == 0, "whole products");
+static_assert(TILE_H * TILE_W % PIXELS == 0 && VARIANTS * FILTER % 128 == 0, "whole tasks and lines");
 
 // The filter as it was packed.
 TS_MMA_DEVICE void load_filter(const Run &run, u32 to, int block) {
@@ -17,15 +20,40 @@ TS_MMA_DEVICE void load_filter(const Run &run, u32 to, int block) {
   for (int i = threadIdx.x; i < VARIANTS * FILTER / 16; i += THREADS) copy_async<16>(to + i * 16, from + i, 16);
 }
 
-TS_MMA_DEVICE Tile tile_of(const Run &run) {
+// Where a block stays (STAYS), tiles are numbered; else they have blocks of their own.
+TS_MMA_DEVICE Tile tile_of(const Run &run, int tile) {
+  if constexpr (STAYS) {
+    const int line = divided(tile, run.tiles_w_m, run.tiles_w_s), image = divided(line, run.tiles_h_m, run.tiles_h_s);
+    const int n = FLAT ? image : divided(image, run.planes_m, run.planes_s);
+    const int w = tile - line * run.tiles_w, h = line - image * run.tiles_h;
+    return {n, FLAT ? 0 : image - n * run.planes, h * TILE_H, w * TILE_W};
+  }
   const int n = FLAT ? blockIdx.z : blockIdx.z / run.out_d, d = FLAT ? 0 : blockIdx.z % run.out_d;
   return {n, d, (int)blockIdx.y * TILE_H, (int)blockIdx.x / BLOCKS_N * TILE_W};
 }
 
-// From a warp's first pixel to that of a part in the window, in bytes; an even element.
-TS_MMA_CONSTANT int part_at(int part) {
-  const int first = part % VARIANTS + part / VARIANTS * 16 * VARIANTS;
-  return (SHIFT + first * STEP) / 2 * 4;
+// From the first pixel of sixteen to those of a variant in the window, in bytes; an even element.
+TS_MMA_CONSTANT int variant_at(int variant) { return (SHIFT + variant * STEP) / 2 * 4; }
+// Where the runs of the pixels `group` and `group + 8` of each sixteen of a warp begin.
+struct Places {
+  const unsigned char *of[PARTS / VARIANTS][2];
+};
+TS_MMA_DEVICE Places places_of(const unsigned char *window, int task, int group) {
+  Places found;
+#pragma unroll
+  for (int i = 0; i < PARTS / VARIANTS; i++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int first = task * PIXELS + group * VARIANTS, away = (i * 16 + half * 8) * VARIANTS;
+      if constexpr (CROSSES) {
+        const int pixel = first + away;
+        found.of[i][half] = window + pixel / TILE_W * (STRIDE_H * PITCH) + pixel % TILE_W * (STEP * 2);
+      } else {
+        const unsigned char *const from = window + first / TILE_W * (STRIDE_H * PITCH) + first % TILE_W * (STEP * 2);
+        found.of[i][half] = from + away * (STEP * 2);
+      }
+    }
+  return found;
 }
 // Where the pixel of a warp is staged, and the pixel that a part's row is: pixels of a part lie together.
 TS_MMA_DEVICE int slot_of(int pixel) {
@@ -40,25 +68,28 @@ TS_MMA_DEVICE int bias_column(int variant) {
   return ((int)threadIdx.x + THREADS - bias_piece(variant) % THREADS) % THREADS;
 }
 
-// The warp's 16 x 16 elements of a product: words of two rows of the part.
-TS_MMA_DEVICE void gather(u32 (&a)[4], const unsigned char *from, int variant, int step, int place) {
-  constexpr int BELOW = 8 * VARIANTS * STEP * 2; // from a row to the eighth below
+// The warp's 16 x 16 elements of a product: words of two rows of the part. `nothing` is 0, which the compiler does not
+// know: words that are the same constant would have one register, copied where the product must not wait for it.
+TS_MMA_DEVICE void gather(u32 (&a)[4], const Places &places, int part, int step, int place, u32 nothing) {
+  const int variant = part % VARIANTS;
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     const int four = (variant * STEPS + step) * 2 + half;
-    const unsigned char *const at = from + way_at(way_of(four), place) + start_of(four);
-    a[half * 2] = *(const u32 *)at, a[half * 2 + 1] = *(const u32 *)(at + BELOW);
+    const int at = way_at(way_of(four), place) + (start_of(four) + variant_at(variant));
+    const auto &rows = places.of[part / VARIANTS];
+    a[half * 2] = *(const u32 *)(rows[0] + at), a[half * 2 + 1] = *(const u32 *)(rows[1] + at);
     if (masked(four)) {
       // What belongs to no tap may be no number: it must not meet the filter's zeros.
-      const u32 keep = word_mask(four, place);
+      const u32 keep = word_mask(four, place) | nothing;
       a[half * 2] &= keep, a[half * 2 + 1] &= keep;
       if (MULTIPLIES_BIAS && step == STEPS - 1 && half == 1) a[2] |= one_at(place), a[3] |= one_at(place);
     }
   }
 }
 
-TS_MMA_DEVICE void multiply_all(float (&sums)[PARTS][BLOCK_N / 2], u32 filters, const unsigned char *from, int place) {
-  constexpr int ROUNDS = (STEPS + 7) / 8, AT_ONCE = (STEPS + ROUNDS - 1) / ROUNDS;
+TS_MMA_DEVICE void multiply_all(float (&sums)[PARTS][BLOCK_N / 2], u32 filters, const Places &from, int place,
+                                u32 nothing) {
+  constexpr int ROUNDS = (STEPS + MOST - 1) / MOST, AT_ONCE = (STEPS + ROUNDS - 1) / ROUNDS;
   const u64 matrix = (u64)(128 >> 4) << 32 | (u64)(BLOCK_N * 16 >> 4) << 16 | (u64)((filters & 0x3ffff) >> 4);
   u32 a[2][AT_ONCE][4];
 #pragma unroll
@@ -70,7 +101,7 @@ TS_MMA_DEVICE void multiply_all(float (&sums)[PARTS][BLOCK_N / 2], u32 filters, 
 #pragma unroll
       for (int s = 0; s < AT_ONCE; s++)
         if (round * AT_ONCE + s < STEPS)
-          gather(mine[s], from + part_at(i), i % VARIANTS, round * AT_ONCE + s, place);
+          gather(mine[s], from, i, round * AT_ONCE + s, place, nothing);
       asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
       for (int s = 0; s < AT_ONCE; s++)
@@ -89,7 +120,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   const int block = blockIdx.x % BLOCKS_N, column = block * BLOCK_N;
   const u32 start = shared_address(memory);
   float *const biases = (float *)(memory + VARIANTS * FILTER);
-  const Tile t = tile_of(run);
+  int tile = blockIdx.x / BLOCKS_N;
+  Tile t = tile_of(run, tile);
   launch_next();
   wait_previous();
   load_window(run, start + WINDOW_AT, t);
@@ -109,55 +141,71 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     if (bias_column(i) < BLOCK_N) *(Out *)(memory + (bias_piece(i) + bias_column(i)) * 16 + 12) = of_column[i];
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // products read the filter
   __syncthreads();
-
   unsigned char *const staged = memory + STAGED_AT + warp * PIXELS * ROW;
-  Out *const results = run.y + ((i64)t.n * run.y_n + (i64)t.d * run.y_d + column);
-  // A warpgroup has the tasks of four warps at a time.
+  const unsigned char *window = memory + WINDOW_AT;
+  // Where the block stays, the next tile's rows are on their way while this one's are multiplied.
 #pragma unroll 1
-  for (int four = warp / 4 * 4; four < TASKS; four += WARPS) {
-    const int mine = four + warp % 4, task = mine < TASKS ? mine : TASKS - 1;
-    const int row = task / TASKS_W, first = task % TASKS_W * PIXELS;
-    const unsigned char *const from =
-        memory + WINDOW_AT + row * (STRIDE_H * PITCH) + (first + group * VARIANTS) * (STEP * 2);
-    float sums[PARTS][BLOCK_N / 2];
-    multiply_all(sums, start, from, place);
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < PARTS; i++)
-#pragma unroll
-      for (int j = 0; j < BLOCK_N / 8; j++) {
-        const int at = j * 8 + place * 2;
-        Pack<float, 2> bias = {};
-        if constexpr (ADDS) bias = *(const Pack<float, 2> *)(biases + at);
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-          float v[2];
-#pragma unroll
-          for (int e = 0; e < 2; e++) {
-            v[e] = sums[i][j * 4 + half * 2 + e];
-            if constexpr (ADDS) v[e] += bias.v[e];
-            if constexpr (!RELU) v[e] = activate(v[e]);
-          }
-          Pack<Out, 2> &to = *(Pack<Out, 2> *)(staged + (i * 16 + half * 8 + group) * ROW + at * (int)sizeof(Out));
-          if constexpr (RELU)
-            to = narrowed_relu(Out(), v[0], v[1]);
-          else
-            to = narrowed(Out(), v[0], v[1]);
-        }
+  do {
+    const Tile now = t;
+    if constexpr (STAYS) {
+      if ((tile += gridDim.x / BLOCKS_N) < run.tiles) {
+        t = tile_of(run, tile);
+        load_window(run, start + WINDOW_AT + (window == memory + WINDOW_AT ? WINDOW_BYTES : 0), t);
       }
-    __syncwarp();
-    constexpr int COLUMNS = K < BLOCK_N ? K : BLOCK_N, CHUNKS = COLUMNS / OUT_VECTOR, ALL = PIXELS * CHUNKS;
-    const int h = t.h + row, w = t.w + first;
-    Out *const to = results + (h * run.y_h + w * run.y_w);
-    const bool rows_exist = mine < TASKS && (WHOLE || h < run.out_h);
-#pragma unroll
-    for (int k = 0; k < (ALL + 31) / 32; k++) {
-      const int item = k * 32 + lane, pixel = item / CHUNKS, at = item % CHUNKS * OUT_VECTOR;
-      const bool exists = (ALL % 32 == 0 || item < ALL) && (WHOLE || w + pixel < run.out_w) &&
-                          (K % BLOCK_N == 0 || K < BLOCK_N || column + at < K);
-      const Pack<Out, OUT_VECTOR> v =
-          *(const Pack<Out, OUT_VECTOR> *)(staged + slot_of(pixel % PIXELS) * ROW + at * (int)sizeof(Out));
-      if (rows_exist && exists) *(Pack<Out, OUT_VECTOR> *)(to + (DENSE ? item * OUT_VECTOR : pixel * run.y_w + at)) = v;
+      copy_commit();
     }
-  }
+    Out *const results = run.y + ((i64)now.n * run.y_n + (i64)now.d * run.y_d + column);
+    // A warpgroup has the tasks of four warps at a time.
+#pragma unroll 1
+    for (int four = warp / 4 * 4; four < TASKS; four += WARPS) {
+      const int mine = four + warp % 4, task = mine < TASKS ? mine : TASKS - 1;
+      const Places from = places_of(window, task, group);
+      float sums[PARTS][BLOCK_N / 2];
+      multiply_all(sums, start, from, place, STAYS || CROSSES ? (u32)run.tiles >> 31 : 0);
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < PARTS; i++)
+#pragma unroll
+        for (int j = 0; j < BLOCK_N / 8; j++) {
+          const int at = j * 8 + place * 2;
+          Pack<float, 2> bias = {};
+          if constexpr (ADDS) bias = *(const Pack<float, 2> *)(biases + at);
+#pragma unroll
+          for (int half = 0; half < 2; half++) {
+            float v[2];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+              v[e] = sums[i][j * 4 + half * 2 + e];
+              if constexpr (ADDS) v[e] += bias.v[e];
+              if constexpr (!RELU) v[e] = activate(v[e]);
+            }
+            Pack<Out, 2> &to = *(Pack<Out, 2> *)(staged + (i * 16 + half * 8 + group) * ROW + at * (int)sizeof(Out));
+            if constexpr (RELU)
+              to = narrowed_relu(Out(), v[0], v[1]);
+            else
+              to = narrowed(Out(), v[0], v[1]);
+          }
+        }
+      __syncwarp();
+      constexpr int COLUMNS = K < BLOCK_N ? K : BLOCK_N, CHUNKS = COLUMNS / OUT_VECTOR, ALL = PIXELS * CHUNKS;
+      const int row = task * PIXELS / TILE_W, first = task * PIXELS % TILE_W, h = now.h + row, w = now.w + first;
+      Out *const to = results + (h * run.y_h + w * run.y_w);
+#pragma unroll
+      for (int k = 0; k < (ALL + 31) / 32; k++) {
+        const int item = k * 32 + lane, pixel = item / CHUNKS, at = item % CHUNKS * OUT_VECTOR;
+        const int below = CROSSES ? (first + pixel) / TILE_W : 0, right = pixel - below * TILE_W;
+        const bool in_image = WHOLE || (h + below < run.out_h && w + right < run.out_w);
+        const bool exists = in_image && (ALL % 32 == 0 || item < ALL) &&
+                            (K % BLOCK_N == 0 || K < BLOCK_N || column + at < K);
+        const Pack<Out, OUT_VECTOR> v =
+            *(const Pack<Out, OUT_VECTOR> *)(staged + slot_of(pixel % PIXELS) * ROW + at * (int)sizeof(Out));
+        const int away = DENSE ? item * OUT_VECTOR : below * run.y_h + right * run.y_w + at;
+        if (mine < TASKS && exists) *(Pack<Out, OUT_VECTOR> *)(to + away) = v;
+      }
+    }
+    if constexpr (!STAYS) break;
+    copy_wait<0>();
+    __syncthreads();
+    window = memory + WINDOW_AT + (window == memory + WINDOW_AT ? WINDOW_BYTES : 0);
+  } while (tile < run.tiles);
 }

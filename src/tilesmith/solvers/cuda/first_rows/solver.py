@@ -35,7 +35,7 @@ class FirstRowsSolver(ByWarpgroups[RowsTile]):
     features = (USUAL - {"tf32"}) | ACTIVATED | WINDOW | {"fwd", "bias"}
     axes = (
         Axis("tile_h", (1, 2, 3, 4, 6, 8, 12, 16, 32), "Rows of results of a block."),
-        Axis("tile_w", (16, 32, 48, 64, 96, 112, 128, 160, 224), "Results in a row of them."),
+        Axis("tile_w", (16, 28, 32, 48, 56, 64, 96, 112, 128, 160, 224), "Results in a row of them."),
         Axis("warps", (4, 8, 12, 16), "Warps of a block."),
         Axis("parts", (1, 2), "Sixteens of pixels of a warp."),
         Axis("blocks_per_sm", (1, 2, 3, 4, 5, 6), "Blocks that share an SM."),

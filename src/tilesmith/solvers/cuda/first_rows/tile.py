@@ -7,7 +7,7 @@ from math import prod
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.dense import widest
-from tilesmith.solvers.cuda.first_rows.window import MOST_STEPS, RowsWindow, Word
+from tilesmith.solvers.cuda.first_rows.window import MOST_STEPS, PIECE, RowsWindow, Word
 from tilesmith.solvers.solver import cached_property, steady
 
 _MOST_COLUMNS = 128  # of a block
@@ -66,20 +66,44 @@ class RowsTile(RowsWindow):
         """Of a block of columns."""
         return self.variants * self.steps * self.block_n * 32
 
-    @steady
+    @cached_property
     def shared_bytes(self) -> int:
+        return self._shared_bytes(2 if self.stays else 1)
+
+    def _shared_bytes(self, windows: int) -> int:
         window = -(-prod(self.window) * 16 // 128) * 128
         row = self.block_n * dtype(self.g.y.dtype).nbytes + 16
-        return self.filter_bytes + self.biases + window + self.warps * self.parts * 16 * row
+        return self.filter_bytes + self.biases + windows * window + self.warps * self.parts * 16 * row
 
     @steady
+    def all_tiles(self) -> int:
+        """Tiles, for each block of columns."""
+        return prod(self.tiles) * self.g.n * self.g.output[0]
+
+    @cached_property
     def blocks(self) -> int:
-        """Blocks of the launch, each with one tile."""
+        """Blocks of the launch."""
         return prod(self.grid)
 
-    @steady
+    @cached_property
+    def stays(self) -> bool:
+        """Whether blocks take tiles in turn: where each has three or more, and an SM has no room for more of them.
+
+        Where more of them share an SM than are asked for, or one replaces another, these were faster.
+        """
+        t, asked = self.target, self.value["blocks_per_sm"]
+        together = min(
+            t.shared_bytes_per_sm // (self._shared_bytes(1) + 1024), t.threads_per_sm // (32 * self.warps),
+            t.registers_per_sm // (32 * self.warps * min(self.registers, self.most_registers)),
+        )  # fmt: skip
+        full = together <= asked and self.all_tiles * self.blocks_n > 2 * t.cores * asked
+        return full and t.cores * asked >= self.blocks_n and self._share(self._shared_bytes(2))
+
+    @cached_property
     def grid(self) -> tuple[int, int, int]:
-        """Blocks by columns and tiles in a row, rows of tiles, planes of results."""
+        """Blocks by columns and tiles in a row, rows of tiles, planes of results; or by columns, as many as stay."""
+        if self.stays:
+            return self.target.cores * self.value["blocks_per_sm"] // self.blocks_n * self.blocks_n, 1, 1
         return self.blocks_n * self.tiles[1], self.tiles[0], self.g.n * self.g.output[0]
 
     @steady
@@ -105,14 +129,26 @@ class RowsTile(RowsWindow):
 
     @steady
     def dense(self) -> bool:
-        """Whether a block's results of neighbouring pixels follow each other."""
-        return self.blocks_n == 1 and self.g.y.strides[4] == self.g.k and self.g.output[2] > 1
+        """Whether a warp's results follow each other."""
+        g, y = self.g, self.g.y
+        lines = self.tile[1] % (16 * self.parts) == 0 or (
+            self.tile[1] == g.output[2] and (g.output[1] == 1 or y.strides[3] == g.output[2] * g.k)
+        )
+        return self.blocks_n == 1 and y.strides[4] == g.k and g.output[2] > 1 and lines
 
-    @steady
+    @cached_property
     def registers(self) -> int:
         """An estimate of a thread's."""
-        rounds = -(-self.steps // 8)
+        return self._registers(self.at_once)
+
+    def _registers(self, at_once: int) -> int:
+        rounds = -(-self.steps // at_once)
         return self.parts * self.block_n // 2 + 8 * -(-self.steps // rounds) + 44
+
+    @cached_property
+    def at_once(self) -> int:
+        """Products whose words a warp gathers together, of which it holds two rounds."""
+        return 8 if self._registers(8) <= self.most_registers else 4
 
     @cached_property
     def most_registers(self) -> int:
@@ -124,16 +160,23 @@ class RowsTile(RowsWindow):
         """Whether the config may be chosen."""
         t, v, (h, w) = self.target, self.value, self.tile
         pixels = 16 * self.parts
-        if self.parts % self.variants or w % pixels or prod(self.tile) > _MOST_PIXELS or self.steps > MOST_STEPS:
+        if self.parts % self.variants or w % self.variants or h * w % pixels or self.steps > MOST_STEPS:
+            return False
+        if h * w > _MOST_PIXELS or (w * self.step % PIECE and self.tiles[1] > 1):  # rows of x that begin within a piece
             return False
         if max(self.grid[1:]) > _MOST_GRID:
             return False
         if h > self.g.output[1] or w >= self.g.output[2] + pixels or self.warps > -(-self.tasks // 4) * 4:
             return False
         each = v["blocks_per_sm"]
-        if each > -(-self.blocks // t.cores):
+        if each > -(-self.all_tiles * self.blocks_n // t.cores):
             return False
-        shared = (self.shared_bytes + 1024) * each <= t.shared_bytes_per_sm
-        if not shared or self.shared_bytes > t.shared_bytes_per_block or 32 * self.warps * each > t.threads_per_sm:
+        if not self._share(self.shared_bytes) or 32 * self.warps * each > t.threads_per_sm:
             return False
         return self.registers <= self.most_registers
+
+    def _share(self, shared: int) -> bool:
+        """Whether the blocks of an SM may have so much shared memory each."""
+        t = self.target
+        fits = (shared + 1024) * self.value["blocks_per_sm"] <= t.shared_bytes_per_sm
+        return fits and shared <= t.shared_bytes_per_block

@@ -14,7 +14,7 @@ from tilesmith.targets.target import CudaTarget
 
 MOST_STEPS = 40  # the text of products is unrolled
 _MOST_ROW = (1 << 18) - 2  # elements of a row of the filter, in a packed word
-_PIECE = 8  # elements of 16 bytes
+PIECE = 8  # elements of 16 bytes
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class RowsWindow(Configured):
     @steady
     def shift(self) -> int:
         """Elements of a row of the window ahead of the first run: rows begin where pieces of 16 bytes do."""
-        return -self.g.padding[2] * self.g.c % _PIECE
+        return -self.g.padding[2] * self.g.c % PIECE
 
     @steady
     def run(self) -> int:
@@ -110,7 +110,7 @@ class RowsWindow(Configured):
         g, (h, w) = self.g, self.tile
         elements = self.shift + (w - 1) * self.step + self.run + 1
         return (
-            g.filter[0], (h - 1) * g.stride[1] + (g.filter[1] - 1) * g.dilation[1] + 1, -(-elements // _PIECE),
+            g.filter[0], (h - 1) * g.stride[1] + (g.filter[1] - 1) * g.dilation[1] + 1, -(-elements // PIECE),
         )  # fmt: skip
 
     def offset(self, word: Word) -> int:
@@ -124,7 +124,7 @@ class RowsWindow(Configured):
         """Elements of x that a copy moves."""
         view = self.g.x
         outer = (view.strides[i] for i in (0, 2, 3) if view.shape[i] > 1)
-        return widest(_PIECE, list(outer))
+        return widest(PIECE, list(outer))
 
     @steady
     def tiles(self) -> tuple[int, int]:
