@@ -71,6 +71,8 @@ CPU_TARGETS: dict[str, CpuTarget] = {
 # Processors with units half as wide as the vectors of their arch: they start half as many multiply-adds.
 _HALF_AS_WIDE = {"zen4": 64}
 
+_WITH_TILES = ("sapphire-rapids", "emerald-rapids", "granite-rapids")  # of bf16
+
 # The kernel's names of the CPU features that each level of the x86-64 psABI (and our bf16 step) adds to the one below.
 _X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
     ("x86_64-v2", frozenset("cx16 popcnt sse4_1 sse4_2 ssse3".split())),
@@ -96,7 +98,7 @@ def cpu_target(arch: str, cores: int = 1, caches: tuple[int, int, int] = (0, 0, 
         record = replace(record, fma_per_cycle=record.fma_per_cycle // 2)
     return replace(
         record, cores=cores, card=card, l1_bytes=l1 or record.l1_bytes, l2_bytes=l2 or record.l2_bytes,
-        l3_bytes=l3 or record.l3_bytes,
+        l3_bytes=l3 or record.l3_bytes, bf16_tiles=record.bf16_dot and card in _WITH_TILES,
     )  # fmt: skip
 
 

@@ -4,7 +4,8 @@ NOTE: each rule names its evidence, ratios of PyTorch's best time to that of our
 CPUs: ``benchmarks/results/cpu_*.json``. GPUs, in bf16: ``gpu_bench_nvidia_h200.json`` for dense layers, where
 ``speedup`` of a search says how far the untuned choice lies behind the tuned one, and ``gpu_grouped``, ``gpu_deconv``,
 ``gpu_runs`` and ``gpu_irregular_random`` beside it for all others; ``gpu_fused_nvidia_h200.json`` for products with an
-activation or a residual. fp16 takes the same kernels. Products on CPUs: ``products_*.json``.
+activation or a residual. fp16 takes the same kernels. Products on CPUs: ``products_*.json``; convolutions on CPUs with
+matrix tiles: ``convolutions_emerald-rapids_bf16.json``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tilesmith.targets.target import CpuTarget, Target
 
 _HALVES = ("bf16", "fp16")
 _FEW = 8  # channels: one vector of a 16-bit type
+_NARROW = 8  # channels of a group, between those that were measured
 _MANY_TAPS = 64  # between the filters that were measured
 _WIDE = 256  # of a product's sides, from which cuBLAS was measured
 _WIDE_FUSED = 64  # with an activation or a residual in the kernel, for which PyTorch makes a pass of its own
@@ -33,14 +35,20 @@ def expectation(signature: Signature, solver: str, target: Target, packed: bool 
     if "reference" in solver:
         return False, "estimate: only the plain reference computes it"
     if isinstance(signature, ConvSignature):
-        return _conv_on_cpu(signature) if target.family == "cpu" else _conv_on_gpu(signature.geometry, solver)
+        if isinstance(target, CpuTarget):
+            return _conv_on_cpu(signature.geometry, target)
+        return _conv_on_gpu(signature.geometry, solver)
     if isinstance(target, CpuTarget):
         return _gemm_on_cpu(signature, target, packed)
     return _gemm_on_gpu(signature)
 
 
-def _conv_on_cpu(signature: ConvSignature) -> Expected:
+def _conv_on_cpu(problem: ConvGeometry, target: CpuTarget) -> Expected:
     """fp32: dense 1.18, depthwise 2.3, grouped 4.7, wrw 2.1, bwd 1.0; 16-bit types without instructions: 3.8 to 26."""
+    wide = min(problem.c, problem.k) // problem.groups > _NARROW
+    if target.bf16_tiles and problem.x.dtype == "bf16" and (problem.groups == 1 or wide):
+        # Dense 0.07 to 0.9, few of them more; groups of 24 0.17; depthwise and groups of four 1.2 to 42.
+        return False, "estimate: this CPU multiplies tiles of bf16, which PyTorch's kernels do"
     return True, "estimate: convolutions win on CPUs"
 
 
