@@ -51,7 +51,7 @@ ARTIFACT_FIELDS = {
         "cores": "every number of threads runs the same kernel",
         "card": "every processor of an arch runs the same kernel", "vector_bytes": TEXT_SAYS,
         "vector_registers": TEXT_SAYS, "bf16_dot": TEXT_SAYS, "fp16_convert": TEXT_SAYS, "fma_per_cycle": TEXT_SAYS,
-        "l1_bytes": TEXT_SAYS, "l2_bytes": TEXT_SAYS, "l3_bytes": TEXT_SAYS,
+        "l1_bytes": TEXT_SAYS, "l2_bytes": TEXT_SAYS, "l3_bytes": TEXT_SAYS, "bf16_tiles": "no kernel has them",
     },
     CudaTarget: {
         "arch": ("other", ("nvrtc",)), "nvrtc_arch": ("sm_80", ("nvrtc",)),
