@@ -1,6 +1,7 @@
 """Convolutions of models on a CPU: our untuned choice beside PyTorch's, in every direction.
 
     python benchmarks/convolutions.py [--dtype bf16] [--only TEXT] [--rounds N] [--seconds S] [--write]
+    python benchmarks/convolutions.py --shown FILE.json                         prints what such a run has written
 
 The layers are those of ResNet-50, MobileNetV3-L, ConvNeXt-T, a U-Net, a decoder and a super-resolution net, channels
 last, with batch 1. Ours is the operator of a compiled graph; the forward filter is packed once, and at each call.
@@ -119,7 +120,7 @@ def ways(layer: Layer, dtype: torch.dtype) -> dict[str, dict[str, Forward]]:
         found[direction] = {
             "ours": lambda mask=mask, at=at: gradients(dy, x, w, *shape, mask, **options)[at],
             "backward": lambda mask=mask, at=at: torch.ops.aten.convolution_backward(
-                dy, x, w, None, *shape[:3], *shape[3:], mask
+                dy, x, w, None, *shape, mask
             )[at],
         }  # fmt: skip
     return found
@@ -134,6 +135,20 @@ def check(layer: Layer, direction: str, calls: dict[str, Forward], bound: float)
             raise SystemExit(f"{layer.name}, {direction}, {name}: an error of {error:.2g}, above {bound:.2g}")
 
 
+def show(rows: list[dict[str, Any]]) -> None:
+    """The geometric means of each direction, of dense layers and of those in groups."""
+    for direction in ("fwd", "bwd", "wrw"):
+        found = [row for row in rows if row["direction"] == direction]
+        for which, some in (
+            ("all", found), ("dense", [row for row in found if row["groups"] == 1]),
+            ("in groups", [row for row in found if row["groups"] > 1]),
+        ):  # fmt: skip
+            ratios = [row["ratios"]["ours"] for row in some]
+            if ratios:
+                print(f"{direction}, {which}: PyTorch's faster time over ours, {len(ratios)} layers: "
+                      f"{statistics.geometric_mean(ratios):.3f}, {min(ratios)} to {max(ratios)}")  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtype", choices=list(DTYPES), default="bf16")
@@ -141,7 +156,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--seconds", type=float, default=0.4, help="of each layer and direction")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--shown", type=Path, metavar="FILE", help="measure nothing; print this file's means")
     asked = parser.parse_args()
+    if asked.shown:
+        show(json.loads(asked.shown.read_text())["rows"])
+        return 0
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     with torch.no_grad():
@@ -159,11 +178,7 @@ def main() -> int:
                 print(f"{layer.name:28} {direction} {layer.multiply_adds / 1e6:8.1f} M  "
                       f"{'  '.join(f'{ratio:6.2f}' for ratio in ratios.values()):15} "
                       + "  ".join(f"{name} {time:.1f}" for name, time in us.items()), flush=True)  # fmt: skip
-    for direction in ("fwd", "bwd", "wrw"):
-        ratios = [row["ratios"]["ours"] for row in rows if row["direction"] == direction]
-        if ratios:
-            print(f"{direction}: PyTorch's faster time over ours, {len(ratios)} layers: "
-                  f"{statistics.geometric_mean(ratios):.3f}, least {min(ratios)}")  # fmt: skip
+    show(rows)
     if asked.write and not asked.only:
         target, host = host_target(1), host_facts(find_compiler().identity)
         facts = {"host": host.name, "date": host.date, "target": target.name, "dtype": asked.dtype, "threads": 1}

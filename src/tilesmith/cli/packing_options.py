@@ -1,4 +1,4 @@
-"""What the verbs that pack problems take: without the solvers, which other verbs of packages need not wait for."""
+"""Options of the verbs that pack problems. They are apart from ``packing``, which imports the solvers."""
 
 from __future__ import annotations
 

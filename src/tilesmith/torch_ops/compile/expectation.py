@@ -47,7 +47,7 @@ def _conv_on_cpu(problem: ConvGeometry, target: CpuTarget) -> Expected:
     """fp32: dense 1.18, depthwise 2.3, grouped 4.7, wrw 2.1, bwd 1.0; 16-bit types without instructions: 3.8 to 26."""
     wide = min(problem.c, problem.k) // problem.groups > _NARROW
     if target.bf16_tiles and problem.x.dtype == "bf16" and (problem.groups == 1 or wide):
-        # Dense 0.07 to 0.9, few of them more; groups of 24 0.17; depthwise and groups of four 1.2 to 42.
+        # Dense 0.08 to 0.95 (weights of small layers up to 1.7), groups of 24 0.17 to 0.30; narrower ones 1.2 to 42.
         return False, "estimate: this CPU multiplies tiles of bf16, which PyTorch's kernels do"
     return True, "estimate: convolutions win on CPUs"
 

@@ -55,7 +55,7 @@ def rows_weights_seconds(t: RowsWeightsTile, fit: FirstRowsWrwFit) -> float:
 
 
 def wide_weights_seconds(t: WideRowsTile, fit: WideRowsFit) -> float:
-    """The same by warpgroups: products, what they read of shared memory, and each warpgroup's steps by themselves."""
+    """Seconds of backward weights by warpgroups, with the kernel that adds the sums of blocks."""
     each = min(t.value["blocks_per_sm"], ceil(t.slices * t.blocks_m / t.target.cores))
     products = t.group * t.tiles_n  # of 64 x 8 x 16
     shared = t.group * 16 + products * 2  # 128 bytes: words of four warps, dy

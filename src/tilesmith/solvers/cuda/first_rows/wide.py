@@ -39,7 +39,7 @@ def wide_refused(g: ConvGeometry) -> Rejected | None:
 
 
 def _banks(places: Iterable[int]) -> list[int]:
-    """What each bank of shared memory is asked for; lanes that read one place are served at once."""
+    """How many of ``places`` lie in each bank of shared memory. Equal places count once: they are read together."""
     found = [0] * 32
     for place in set(places):
         found[place % 32] += 1
