@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "tilesmith"
 # A file imports only from its own entry or from entries above it.
 ORDER = [
-    "errors", "spelling", "env", "log", "reading", "reading_toml", "problems", "targets", "plan", "codegen", "solvers",
-    "toolchain", "runtime", "measure", "db", "tune", "dispatch", "fleet", "compare", "ready", "lab", "doctor",
-    "report", "package", "torch_ops", "cli",
+    "errors", "spelling", "env", "log", "loading", "reading", "reading_toml", "problems", "targets", "plan", "codegen",
+    "solvers", "toolchain", "runtime", "measure", "db", "tune", "dispatch", "fleet", "compare", "ready", "lab",
+    "doctor", "report", "package", "torch_ops", "cli",
 ]  # fmt: skip
 TORCH_FOLDERS = {
     "solvers/external",

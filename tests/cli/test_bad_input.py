@@ -224,6 +224,23 @@ def test_ctrl_c_ends_with_130_and_no_traceback(tmp_path):
     assert "Traceback" not in errors
 
 
+@pytest.mark.parametrize("words", [["tune", f"conv {GOOD} -F 1", "--seconds", "60"], ["trace", "script.py"]])
+def test_ctrl_c_while_pytorch_is_imported(tmp_path, words):
+    # Stands in for PyTorch, whose C++ code calls Python while it is imported, and which ends the process on an error.
+    (tmp_path / "torch.py").write_text(
+        "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(0.05)\n"
+        "except KeyboardInterrupt:\n    os.abort()\nprint('imported')\n"
+    )
+    (tmp_path / "script.py").write_text("import torch\n")
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    done = subprocess.run(
+        [*LAUNCH, *words], capture_output=True, text=True, env=environment(tmp_path, PYTHONPATH=path), cwd=tmp_path,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.splitlines()[0]) == (130, "imported"), done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_ctrl_c_while_the_command_line_is_loaded(tmp_path):
     stop = "import builtins\ndef stop(*_, **__): raise KeyboardInterrupt\n"
     code = f"{stop}from tilesmith.__main__ import main\nbuiltins.__import__ = stop\nmain()"

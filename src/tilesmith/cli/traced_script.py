@@ -8,12 +8,12 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tilesmith.cli.terminal import note
 from tilesmith.errors import ArgumentError, FileFormatError
+from tilesmith.loading import import_whole
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _status(
 def torch_module(name: str) -> Any:
     """A module that needs PyTorch. Raises ``ArgumentError`` without it."""
     try:
-        return import_module(name)
+        return import_whole(name)
     except ImportError as error:
         raise ArgumentError(
             f"the problems of a script are those of PyTorch ({error}); install it: pip install torch "

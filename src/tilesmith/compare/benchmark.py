@@ -33,6 +33,7 @@ from tilesmith.compare.trial import Tell, quiet, untried
 from tilesmith.dispatch.launchable import Launchable
 from tilesmith.dispatch.measuring import check_launchable, device_bench_of, steady_call, time_prepare
 from tilesmith.errors import TilesmithError, shortened
+from tilesmith.loading import import_whole
 from tilesmith.measure.accuracy import Accuracy
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_check import can_check_on_device
@@ -55,6 +56,8 @@ def bench(
 ) -> Bench:  # fmt: skip
     """Check and time one problem; ``against`` are rivals that run on the launchable's target (``rivals_of``), and
     ``tell`` is called with lines of progress of those that compile or tune."""
+    if against and find_spec("torch") is not None:
+        import_whole("torch")  # most rivals are called through it
     unfit = untried(against, launch.signature.canonical, launch.target, launch.ordinal, tell)
     if isinstance(launch.target, CudaTarget):
         return _with(unfit, bench_on_device(launch, machine, _fit(against, unfit), seconds=seconds, seed=seed))

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilesmith.compare.kept_times import keep_times, kept_times, path_of_times
 from tilesmith.compare.rival import RIVALS, Setting, Way
+from tilesmith.loading import import_whole
 from tilesmith.measure.device_bench import device_bench
 from tilesmith.measure.memory import keep_freed_memory
 from tilesmith.measure.timing import Timing, interleave
@@ -52,10 +53,9 @@ def load_pytorch(target: Target) -> None:
     """Load PyTorch, if it is installed, so that no later measurement waits for it."""
     if find_spec("torch") is None:
         return
-    import torch
-
+    torch = import_whole("torch")
     if isinstance(target, CudaTarget) and torch.cuda.is_available():
-        torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.cuda.init()
 
 
 def time_own_operator(signature: Signature, target: Target, cache: ArtifactCache, ordinal: int = 0) -> Timing | None:
@@ -66,6 +66,7 @@ def time_own_operator(signature: Signature, target: Target, cache: ArtifactCache
     """
     if find_spec("torch") is None:
         return None
+    import_whole("torch")
     if isinstance(target, CudaTarget):
         return _time_on_device(signature.canonical, target, cache, ordinal)
     keep_freed_memory()

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from tilesmith.errors import ArgumentError
+from tilesmith.loading import import_whole
 from tilesmith.problems.rewrite import Signature
 from tilesmith.spelling import did_you_mean
 from tilesmith.targets.target import Target
@@ -126,7 +127,7 @@ class PyTorchRival:
 
     def _side(self) -> Any:
         try:
-            return import_module(f"tilesmith.compare.{self.module}")
+            return import_whole(f"tilesmith.compare.{self.module}")
         except ImportError as error:
             text = f"{self.name} is measured through PyTorch ({error}); install it: pip install torch"
             raise ArgumentError(text) from None

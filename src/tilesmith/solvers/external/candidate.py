@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilesmith.env import takes_part
 from tilesmith.errors import PlanError
+from tilesmith.loading import import_whole
 from tilesmith.plan.records import Draft
 from tilesmith.problems.features import CONV, GEMM
 from tilesmith.problems.geometry import ConvGeometry, GemmGeometry
@@ -91,9 +92,8 @@ class LibrarySolver(Unranked):
 
     def version(self) -> str:
         """Name and version of the library, for records. Loads PyTorch, like all methods below."""
-        from tilesmith.solvers.external.library import version
-
-        return version(self.library)
+        library = import_whole("tilesmith.solvers.external.library")
+        return str(library.version(self.library))
 
     def bind(self, signature: Signature, config: str, own: Callable[..., Any]) -> Callable[..., Any]:
         """A callable like the bound plan ``own``, which takes every call that is not for PyTorch."""
