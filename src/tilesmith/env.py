@@ -34,7 +34,7 @@ _LAYER = re.compile(
 )
 FIND_MODES = ("fast", "background", "hybrid", "normal", "trust_verify", "strict")
 MAX_THREADS = 1024  # of a launch: what a plan may count
-CPU_LEVELS = ("x86_64-v2", "x86_64-v3", "x86_64-v4", "x86_64-v4-bf16")  # of x86-64, lowest first
+CPU_LEVELS = ("x86_64-v2", "x86_64-v3", "x86_64-v4", "x86_64-v4-bf16", "x86_64-v4-amx")  # of x86-64, lowest first
 LOG_LEVELS = ("error", "warning", "info", "debug")
 
 

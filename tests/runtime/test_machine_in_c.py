@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import subprocess
+import sys
 
 import machine_tables
 import pytest
@@ -98,6 +100,28 @@ def test_this_machine():
         assert target.name == detect.host_target(cores or None).name
     assert machine_library().ts_machine_cpu(1025, b"", ctypes.byref(target), None)
     assert machine_library().ts_machine_cpu(1, b"v3", ctypes.byref(target), None)
+
+
+REFUSED = """
+import ctypes, sys
+from tilesmith.targets import detect
+
+class Stack(ctypes.Structure):
+    _fields_ = ("memory", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)
+
+memory, target = ctypes.create_string_buffer(4096), ctypes.create_string_buffer(512)
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory), 0, len(memory))), None) == 0
+assert ctypes.CDLL(sys.argv[1]).ts_machine_cpu(1, b"", target, None) == 0
+print(detect.found_cpu().arch, detect.host_cpu().arch, target.value.decode())
+"""
+
+
+@pytest.mark.needs_linux
+def test_no_matrix_tiles_where_the_kernel_refuses_them():
+    """It does where the registers do not fit into the stack that a thread has for signals."""
+    command = [sys.executable, "-c", REFUSED, machine_library()._name]
+    found, python, c = subprocess.check_output(command, text=True).split()
+    assert python == c == ("x86_64-v4-bf16" if found == "x86_64-v4-amx" else found)
 
 
 @pytest.mark.needs_linux

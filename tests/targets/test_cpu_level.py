@@ -8,10 +8,11 @@ from tilesmith.doctor import health
 from tilesmith.errors import EnvironmentValueError, TargetError
 from tilesmith.targets import cpu, detect
 from tilesmith.targets.cpu import CPU_TARGETS, archs_within, cpu_target
+from tilesmith.targets.fitting import Fit, fit_of
 from tilesmith.toolchain import memo
 from tilesmith.toolchain.cache import ArtifactCache
 
-V2, V3, V4, BF16 = env.CPU_LEVELS
+V2, V3, V4, BF16, AMX = env.CPU_LEVELS
 
 
 def test_the_levels_are_those_of_the_records():
@@ -22,6 +23,10 @@ def test_the_levels_are_those_of_the_records():
 @pytest.mark.parametrize(
     ("arch", "cap", "target"),
     [
+        (AMX, "", AMX),
+        (AMX, BF16, BF16),
+        (AMX, V3, V3),
+        (BF16, AMX, BF16),
         (BF16, "", BF16),
         (BF16, BF16, BF16),
         (BF16, V4, V4),
@@ -89,3 +94,43 @@ def test_the_doctor_says_what_is_hidden(processor, monkeypatch):
     found = next(health._package()).detail
     assert "x86_64-v2:" in found
     assert "(TILESMITH_CPU_LEVEL hides x86_64-v4-bf16)" in found
+
+
+# --- matrix tiles, which the kernel allows or not ---
+
+
+@pytest.fixture
+def without_tiles(processor, monkeypatch):
+    """A processor with tiles, of which this process may use none."""
+    processor(AMX)
+    monkeypatch.setattr(detect, "_tiles_allowed", lambda: False)
+
+
+@pytest.mark.usefixtures("without_tiles")
+def test_tiles_that_are_refused_are_not_there(monkeypatch):
+    """The facts of another process name the processor, not what this process may do."""
+    assert detect.found_cpu().arch == AMX
+    assert detect.host_cpu().arch == detect.host_target(2).arch == BF16
+    assert (detect.refused_arch(), detect.hidden_arch()) == (AMX, "")
+    assert fit_of(detect.host_target(2), f"{AMX}:2:generic") == Fit.NONE
+    assert fit_of(cpu_target(AMX, 2), f"{BF16}:2:generic") == Fit.RUNS
+    with pytest.raises(TargetError, match="x86_64-v4-amx:2:generic does not run .* is x86_64-v4-bf16:2:generic$"):
+        target_of(cpu_target(AMX, 2), None)
+    assert "(the kernel does not allow x86_64-v4-amx here)" in next(health._package()).detail
+    monkeypatch.setenv("TILESMITH_CPU_LEVEL", V4)
+    assert (detect.host_target(2).arch, detect.hidden_arch()) == (V4, BF16)
+
+
+@pytest.mark.usefixtures("without_tiles")
+def test_a_process_without_tiles_keeps_the_processor_for_those_with(monkeypatch, tmp_path):
+    monkeypatch.setattr(memo, "_done", set())
+    memo.remember(ArtifactCache(tmp_path))
+    (_, kept) = memo.kept_in(tmp_path)
+    assert kept.arch == AMX
+
+
+@pytest.mark.parametrize("lowest", [V2, V3, V4, BF16])
+def test_other_processors_are_not_asked_for_tiles(processor, monkeypatch, lowest):
+    processor(lowest)
+    monkeypatch.setattr(detect, "_tiles_allowed", lambda: pytest.fail("asked"))
+    assert detect.host_cpu().arch == lowest

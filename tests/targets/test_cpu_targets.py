@@ -5,7 +5,8 @@ import pytest
 from tilesmith.errors import TargetError
 from tilesmith.targets import detect
 from tilesmith.targets.cpu import CPU_TARGETS, cpu_target, x86_arch
-from tilesmith.targets.names import parse_target
+from tilesmith.targets.fitting import nearest_names
+from tilesmith.targets.names import nearest_first, parse_target
 
 V2 = "cx16 popcnt sse4_1 sse4_2 ssse3".split()
 V3 = [*V2, *"avx avx2 bmi1 bmi2 f16c fma abm movbe".split()]
@@ -62,6 +63,9 @@ def test_bad_names_are_refused_by_value(text, said):
         (V3, "x86_64-v3"),
         (V4, "x86_64-v4"),
         ([*V4, "avx512_bf16"], "x86_64-v4-bf16"),
+        ([*V4, "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8"], "x86_64-v4-amx"),
+        ([*V4, "avx512_bf16", "amx_tile", "amx_int8"], "x86_64-v4-bf16"),
+        ([*V4, "amx_tile", "amx_bf16"], "x86_64-v4"),
         ([f for f in V3 if f != "fma"], "x86_64-v2"),  # one missing feature keeps the whole level away
         ([*V3, "avx512_bf16", "avx512f"], "x86_64-v3"),
     ],
@@ -78,12 +82,20 @@ def test_a_cpu_below_the_lowest_level_says_what_it_lacks():
 def test_facts_of_the_records():
     assert cpu_target("x86_64-v4-bf16").bf16_dot
     assert not cpu_target("x86_64-v4").bf16_dot
+    assert [arch for arch, record in CPU_TARGETS.items() if record.bf16_tiles] == ["x86_64-v4-amx"]
     assert cpu_target("x86_64-v3").lanes(4) == 8
     assert cpu_target("aarch64").vector_registers == 32
     for record in CPU_TARGETS.values():
         assert record.l1_bytes < record.l2_bytes < record.l3_bytes
         assert record.flags
         assert record.flags[0].startswith("-march=")
+
+
+def test_records_of_the_level_below_are_near_those_of_matrix_tiles():
+    """A database of versions that called such processors ``x86_64-v4-bf16``."""
+    target = parse_target("x86_64-v4-amx:2:emerald-rapids")
+    names = ["x86_64-v4:2:emerald-rapids", "x86_64-v4-bf16:4:emerald-rapids", "x86_64-v4-bf16:2:emerald-rapids"]
+    assert nearest_first(target, names)[0] == nearest_names(target, names)[0] == names[-1]
 
 
 def test_host_is_found_and_remembered():

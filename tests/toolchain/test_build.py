@@ -98,6 +98,25 @@ def test_a_compiler_on_path_that_does_not_run_is_passed_over(monkeypatch, tmp_pa
     assert (found.kind, found.version, found.command) == ("gcc", "gcc (Test) 99.1", (str(tmp_path / "gcc"),))
 
 
+TILES = """
+void ts_tiles(const void *a, const void *b, float *c, long step) {
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm1" : : "r"(a), "r"(step) : "memory");
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm2" : : "r"(b), "r"(step) : "memory");
+  __asm__ volatile("tdpbf16ps %tmm2, %tmm1, %tmm0");
+  __asm__ volatile("tilestored %%tmm0, (%0,%1,1)" : : "r"(c), "r"(step) : "memory");
+}
+"""
+
+
+@pytest.mark.needs_zig
+@pytest.mark.parametrize("by_zig", [False, True])
+def test_matrix_tiles_are_compiled(by_zig, tmp_path):
+    target = CPU_TARGETS["x86_64-v4-amx"]
+    compiler = compilers._zig() if by_zig else compilers.compiler_for(target)
+    build_unit([Source("c", "ts_tiles", "", TILES)], target, tmp_path / "unit.so", compiler)
+    assert "-DTS_TILES" in compiler.flags(target)
+
+
 def test_zig_gets_its_own_spelling():
     zig = compilers.Compiler(("python", "-m", "ziglang", "cc"), "zig", "clang version 20")
     line = command_line(zig, CPU_TARGETS["x86_64-v4"], "unit.c", "unit.so")

@@ -31,7 +31,7 @@ from tilesmith.doctor.packages import packages
 from tilesmith.doctor.pytorch import pytorch
 from tilesmith.errors import CompileError, EnvironmentValueError, LaunchError, NoCompilerError, TilesmithError
 from tilesmith.plan.records import Source
-from tilesmith.targets.detect import cpu_model, hidden_arch, host_target, usable_cores
+from tilesmith.targets.detect import cpu_model, hidden_arch, host_target, refused_arch, usable_cores
 from tilesmith.targets.detect_cuda import cuda_devices, target_of_device
 from tilesmith.toolchain.build import build_unit
 from tilesmith.toolchain.compilers import find_compiler
@@ -72,6 +72,8 @@ def _package() -> Iterator[Check]:
     target = host_target()
     hidden = hidden_arch()
     capped = f" (TILESMITH_CPU_LEVEL hides {hidden})" if hidden else ""
+    refused = refused_arch()
+    capped += f" (the kernel does not allow {refused} here)" if refused else ""
     what = f"{__version__} on {target.name}{capped}, {cpu_model()}, {usable_cores()} usable cores"
     yield Check("tilesmith", FINE, what)
 

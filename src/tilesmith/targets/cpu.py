@@ -48,6 +48,13 @@ _X86_64_V4_BF16 = replace(
     l1_bytes=48 * 1024,  # every CPU with avx512_bf16 but Zen 4 has 48 KB
     flags=("-march=x86-64-v4", "-mavx512bf16", "-mprefer-vector-width=512"),
 )
+_X86_64_V4_AMX = replace(
+    _X86_64_V4_BF16,
+    arch="x86_64-v4-amx",
+    bf16_tiles=True,
+    l2_bytes=2 * 1024 * 1024,
+    flags=(*_X86_64_V4_BF16.flags, "-DTS_TILES"),  # its instructions are in the text: an old compiler makes the rest
+)
 _AARCH64 = CpuTarget(
     arch="aarch64",
     cores=1,
@@ -65,20 +72,19 @@ _AARCH64 = CpuTarget(
 )
 
 CPU_TARGETS: dict[str, CpuTarget] = {
-    record.arch: record for record in (_X86_64_V2, _X86_64_V3, _X86_64_V4, _X86_64_V4_BF16, _AARCH64)
+    record.arch: record for record in (_X86_64_V2, _X86_64_V3, _X86_64_V4, _X86_64_V4_BF16, _X86_64_V4_AMX, _AARCH64)
 }
 
 # Processors with units half as wide as the vectors of their arch: they start half as many multiply-adds.
 _HALF_AS_WIDE = {"zen4": 64}
 
-_WITH_TILES = ("sapphire-rapids", "emerald-rapids", "granite-rapids")  # of bf16
-
-# The kernel's names of the CPU features that each level of the x86-64 psABI (and our bf16 step) adds to the one below.
+# The kernel's names of the CPU features that each level of the x86-64 psABI (and our two steps) adds to the one below.
 _X86_LEVELS: tuple[tuple[str, frozenset[str]], ...] = (
     ("x86_64-v2", frozenset("cx16 popcnt sse4_1 sse4_2 ssse3".split())),
     ("x86_64-v3", frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe".split())),
     ("x86_64-v4", frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split())),
     ("x86_64-v4-bf16", frozenset({"avx512_bf16"})),
+    ("x86_64-v4-amx", frozenset({"amx_tile", "amx_bf16"})),
 )
 
 
@@ -98,7 +104,7 @@ def cpu_target(arch: str, cores: int = 1, caches: tuple[int, int, int] = (0, 0, 
         record = replace(record, fma_per_cycle=record.fma_per_cycle // 2)
     return replace(
         record, cores=cores, card=card, l1_bytes=l1 or record.l1_bytes, l2_bytes=l2 or record.l2_bytes,
-        l3_bytes=l3 or record.l3_bytes, bf16_tiles=record.bf16_dot and card in _WITH_TILES,
+        l3_bytes=l3 or record.l3_bytes,
     )  # fmt: skip
 
 

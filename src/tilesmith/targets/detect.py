@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
 from tilesmith import env
 from tilesmith.errors import TargetError
 from tilesmith.targets.cards import GENERIC
-from tilesmith.targets.cpu import archs_within, cpu_target, x86_arch
+from tilesmith.targets.cpu import CPU_TARGETS, archs_within, cpu_target, x86_arch
 from tilesmith.targets.target import CpuTarget
 
 # (family, first model, last model): AMD gives each core design ranges of models.
@@ -91,10 +92,16 @@ def hidden_arch() -> str:
     return found if host_target(1).arch != found else ""
 
 
+def refused_arch() -> str:
+    """The processor's arch where the kernel does not let this process use its matrix tiles, else nothing."""
+    found = found_cpu().arch
+    return found if host_cpu().arch != found else ""
+
+
 @dataclass(frozen=True)
 class HostCpu:
-    """The facts that last until the next boot: the highest arch of the processor, whatever caps it, the processor's
-    name in targets, and bytes of its caches, 0 where the system does not tell.
+    """The facts that last until the next boot: the highest arch of the processor, whatever caps it or is refused to a
+    process, the processor's name in targets, and bytes of its caches, 0 where the system does not tell.
     """
 
     arch: str
@@ -112,6 +119,30 @@ _recalled: HostCpu | None = None
 
 
 def host_cpu() -> HostCpu:
+    """The CPU as this process may use it: of a lower arch where the kernel refuses it the matrix tiles."""
+    found = found_cpu()
+    if not CPU_TARGETS[found.arch].bf16_tiles or _tiles_allowed():
+        return found
+    return replace(found, arch=next(a for a in reversed(archs_within(found.arch)) if not CPU_TARGETS[a].bf16_tiles))
+
+
+@lru_cache(maxsize=1)
+def _tiles_allowed() -> bool:
+    """Ask the kernel to let this process use tile registers (Linux 5.16 and later); False where it refuses.
+
+    The permission holds for the process and for those that it forks: no process may rely on that of another. The first
+    use of a tile without it ends the process.
+    """
+    words = 158, 0x1023, 18  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    try:
+        import ctypes  # only processors with tiles need it
+
+        return sys.platform == "linux" and bool(ctypes.CDLL(None).syscall(*map(ctypes.c_long, words)) == 0)
+    except (ImportError, OSError):  # a Python without libffi, or one that is linked statically
+        return False
+
+
+def found_cpu() -> HostCpu:
     """The CPU that this process runs on, as it was recalled or is found out now."""
     if _recalled is not None:
         return _recalled

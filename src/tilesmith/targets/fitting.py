@@ -38,6 +38,7 @@ def runs_on(target: Target, host: Target) -> bool:
         and target.vector_bytes <= host.vector_bytes
         and target.vector_registers <= host.vector_registers
         and (host.bf16_dot or not target.bf16_dot)
+        and (host.bf16_tiles or not target.bf16_tiles)
         and (host.fp16_convert or not target.fp16_convert)
     )
 

@@ -13,7 +13,7 @@ class CpuTarget:
     ``card`` names the processor (``zen4``), ``generic`` where it is not known.
 
     ``vector_bytes`` and ``vector_registers`` describe the widest vectors; ``bf16_dot`` says that it multiplies
-    pairs of bf16 into fp32, ``bf16_tiles`` that it multiplies matrix tiles of bf16 (AMX), which no kernel of ours does.
+    pairs of bf16 into fp32, ``bf16_tiles`` that it multiplies matrix tiles of bf16 (AMX).
     ``fma_per_cycle`` counts vector multiply-adds that one core starts in a cycle.
     """
 

@@ -51,7 +51,7 @@ def remember(cache: ArtifactCache) -> None:
     if place in _done or generation.file_stamp() != generation.STAMP:
         return
     _done.add(place)
-    cpu = detect.host_cpu()
+    cpu = detect.found_cpu()
     digests = {family: generation.generator_digest(family) for family in generation.FAMILIES}
     record = {"digests": digests, "arch": cpu.arch, "card": cpu.card, "caches": cpu.caches}
     cache.offer(_name(), seal(record))

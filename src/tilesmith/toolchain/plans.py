@@ -104,7 +104,8 @@ def _folders(problem: str, solver: str, revision: int, config: str, target: Targ
 def _instructions(target: Target) -> tuple[str, ...]:
     """The instructions that a target's kernels may use; its name says them unless the record has been changed."""
     if isinstance(target, CpuTarget):
-        return (str(target.vector_bytes), str(target.bf16_dot), str(target.fp16_convert))
+        facts = (str(target.vector_bytes), str(target.bf16_dot), str(target.fp16_convert))
+        return (*facts, "bf16_tiles") if target.bf16_tiles else facts  # without tiles the keys are as they were
     return ()
 
 

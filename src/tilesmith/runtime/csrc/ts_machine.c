@@ -14,6 +14,7 @@
 #if defined(__linux__)
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #endif
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -50,9 +51,20 @@ static uint64_t enabled_registers(void) {
   return (uint64_t)high << 32 | low;
 }
 
-/* The features that this processor has, without those whose registers the system does not keep. */
+/* Asks the system to let this process, and those that it forks, use tile registers (Linux 5.16 and later); 0 where it
+ * refuses: the first use of one would end the process then. */
+static int tiles_allowed(void) {
+#if defined(__linux__)
+  enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+  return syscall(SYS_arch_prctl, (unsigned long)ARCH_REQ_XCOMP_PERM, (unsigned long)XFEATURE_XTILEDATA) == 0;
+#else
+  return 0;
+#endif
+}
+
+/* The features that this processor has, without those whose registers the system does not keep, or not for us. */
 static uint32_t x86_features(void) {
-  enum { OSXSAVE = 27, ANY = 0, AVX = 0x6, AVX512 = 0xe6 };
+  enum { OSXSAVE = 27, ANY = 0, AVX = 0x6, AVX512 = 0xe6, TILES = 0x60000 };
   static const struct {
     uint32_t feature, leaf, part, result, bit, registers;
   } bits[] = {
@@ -65,6 +77,7 @@ static uint32_t x86_features(void) {
       {HAS_AVX512F, 7, 0, EBX, 16, AVX512},   {HAS_AVX512DQ, 7, 0, EBX, 17, AVX512},
       {HAS_AVX512CD, 7, 0, EBX, 28, AVX512},  {HAS_AVX512BW, 7, 0, EBX, 30, AVX512},
       {HAS_AVX512VL, 7, 0, EBX, 31, AVX512},  {HAS_AVX512_BF16, 7, 1, EAX, 5, AVX512},
+      {HAS_AMX_BF16, 7, 0, EDX, 22, TILES},   {HAS_AMX_TILE, 7, 0, EDX, 24, TILES},
       {HAS_ABM, 0x80000001u, 0, ECX, 5, ANY},
   };
   uint32_t values[4] = {0}, found = 0;
@@ -76,7 +89,8 @@ static uint32_t x86_features(void) {
     if (values[bits[i].result] >> bits[i].bit & 1 && (registers & bits[i].registers) == bits[i].registers)
       found |= bits[i].feature;
   }
-  return found;
+  const uint32_t tiles = HAS_AMX_TILE | HAS_AMX_BF16;
+  return found & tiles && !tiles_allowed() ? found & ~tiles : found;
 }
 
 static const char *find_cpu(char card[TS_CARD_LENGTH + 1]) {

@@ -2,8 +2,9 @@
  * cores, processor; `sm_90a:132:h200`: arch, SMs, card).
  *
  * Nothing here allocates, prints, or reads an environment variable: a library in a server takes what its caller says.
- * Any number of threads may call. Without /proc and /sys, processors of x86-64 are told by cpuid, those of aarch64 by
- * their identification register or else as `generic`; the cores are then those of the affinity mask.
+ * Any number of threads may call. Where the processor has matrix tiles, Linux is asked to let this process use them.
+ * Without /proc and /sys, processors of x86-64 are told by cpuid, those of aarch64 by their identification register or
+ * else as `generic`; the cores are then those of the affinity mask.
  */
 #ifndef TS_MACHINE_H
 #define TS_MACHINE_H

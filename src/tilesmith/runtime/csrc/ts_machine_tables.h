@@ -11,6 +11,7 @@ static const struct { char arch[15]; uint32_t adds; } x86_levels[] = {
   {"x86_64-v3", HAS_ABM | HAS_AVX | HAS_AVX2 | HAS_BMI1 | HAS_BMI2 | HAS_F16C | HAS_FMA | HAS_MOVBE},
   {"x86_64-v4", HAS_AVX512BW | HAS_AVX512CD | HAS_AVX512DQ | HAS_AVX512F | HAS_AVX512VL},
   {"x86_64-v4-bf16", HAS_AVX512_BF16},
+  {"x86_64-v4-amx", HAS_AMX_BF16 | HAS_AMX_TILE},
 };
 
 /* cpuid's text, and what targets call the maker. */

@@ -26,7 +26,9 @@ enum {
   HAS_AVX512CD = 1 << 15,
   HAS_AVX512DQ = 1 << 16,
   HAS_AVX512VL = 1 << 17,
-  HAS_AVX512_BF16 = 1 << 18
+  HAS_AVX512_BF16 = 1 << 18,
+  HAS_AMX_TILE = 1 << 19,
+  HAS_AMX_BF16 = 1 << 20
 };
 
 /* ts_machine_names.c. The highest arch whose features are all there; NULL if there is none. */

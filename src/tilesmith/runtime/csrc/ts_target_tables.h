@@ -11,6 +11,7 @@ static const struct { char arch[15]; int instruction_set; } cpu_archs[] = {
   {"x86_64-v3", 0},
   {"x86_64-v4", 0},
   {"x86_64-v4-bf16", 0},
+  {"x86_64-v4-amx", 0},
   {"aarch64", 1},
 };
 
