@@ -82,6 +82,10 @@ NEEDS: dict[str, tuple[Callable[[], bool], str]] = {
         and all(map(find_spec, ("playwright", "axe_playwright_python", "vl_convert"))),
         "Chromium, and what drives it: apt install chromium; pip install playwright axe-playwright-python",
     ),
+    "wide_vectors": (
+        lambda: any(level.vector_bytes == 64 for level in levels.HERE),
+        "vectors of 64 bytes: a processor with AVX-512",
+    ),
     "levels": (lambda: len(levels.HERE) > 1, "a processor of two levels: unset TILESMITH_CPU_LEVEL, or take a newer"),
 }
 FOLDERS = {

@@ -17,7 +17,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import rewrites
 from tilesmith.problems.samples import sample_args
-from tilesmith.solvers.c.dense.form import dense_form
+from tilesmith.solvers.c.common.dense_form import dense_form
 from tilesmith.solvers.c.dense.solver import DenseSolver
 from tilesmith.solvers.c.dense.tile import DenseTile
 from tilesmith.solvers.solver import Accepted, Rejected

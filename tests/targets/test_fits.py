@@ -11,7 +11,8 @@ from tilesmith.problems.gemm import GemmSignature
 from tilesmith.solvers.cuda.wgmma.solver import GemmSm90Solver
 from tilesmith.targets.cpu import CPU_TARGETS, cpu_target
 from tilesmith.targets.cuda import CUDA_TARGETS, cuda_target
-from tilesmith.targets.fits.choose import cpu_fit_of, cpu_fits, fit_of, fits
+from tilesmith.targets.fits.choose import cpu_fit_of, cpu_fits, fit_of, fits, tiles_fit_of
+from tilesmith.targets.fits.emerald_rapids import EMERALD_RAPIDS
 from tilesmith.targets.fits.epyc import EPYC
 from tilesmith.targets.fits.h200 import H200
 from tilesmith.targets.fits.scaling import parts_of, scaled
@@ -69,7 +70,9 @@ def test_every_arch_has_a_fit(arch):
 
 @pytest.mark.parametrize("arch", CPU_TARGETS)
 def test_every_cpu_has_a_fit(arch):
-    assert cpu_fit_of(cpu_target(arch)) is EPYC
+    wanted = EMERALD_RAPIDS if arch == "x86_64-v4-amx" else EPYC
+    assert cpu_fit_of(cpu_target(arch)) is wanted
+    assert tiles_fit_of(cpu_target(arch)) is EMERALD_RAPIDS.tiles  # of the nearest that has any
 
 
 def test_a_card_with_less_memory_takes_longer():

@@ -42,7 +42,8 @@ _ROUNDS = 5
 class Machine:
     """Peaks of a target on a host: operations a second (a multiply-add counts two) and bytes read a second.
 
-    ``bf16_flops`` is None without bf16 dot products. The last three are of GPUs alone.
+    ``bf16_flops`` is None without bf16 dot products, and of matrix tiles where there are those. The last three are of
+    GPUs alone.
     """
 
     target: str
@@ -92,7 +93,7 @@ def measure_machine(target: CpuTarget, cache: ArtifactCache) -> Machine:
     one = replace(target, cores=1)
     rates = {}
     for dtype in ("fp32", "fp64", *(("bf16",) if target.bf16_dot else ())):
-        source, work = _arithmetic(one, dtype)
+        source, work = _tiles(one) if dtype == "bf16" and target.bf16_tiles else _arithmetic(one, dtype)
         rates[dtype] = work / _seconds(source, one, cache, (Integer(_TURNS),), items=1, nbytes=64) * target.cores
     # Half of the cache is certainly ours; four times it is certainly memory.
     near, far = (_round(nbytes, target) for nbytes in (target.l3_bytes // 2, min(4 * target.l3_bytes, 1 << 29)))
@@ -178,6 +179,27 @@ def _arithmetic(target: CpuTarget, dtype: str) -> tuple[Source, float]:
     )  # fmt: skip
     source = make_source("c", "peak", dtype, f"r{count}", target.arch, c_prelude(target), body)
     return source, _TURNS * count * lanes * 2.0 * (2 if dtype == "bf16" else 1)
+
+
+def _tiles(target: CpuTarget) -> tuple[Source, float]:
+    """A loop of products of tile registers into four sums, and its operations."""
+    body = (
+        _HEAD
+        + """  (void)begin, (void)end, (void)p;
+  ts_tiles *tiles = (ts_tiles *)scratch;
+  TS_TILE_BEGIN(16, 6);
+  for (ts_i64 i = 0; i < s[0]; i++) {
+    TS_TILE_DOT(0, 4, 6);
+    TS_TILE_DOT(1, 4, 7);
+    TS_TILE_DOT(2, 5, 6);
+    TS_TILE_DOT(3, 5, 7);
+  }
+  TS_TILE_END();
+}
+"""
+    )
+    source = make_source("c", "peak", "bf16", "tiles", target.arch, c_prelude(target), body)
+    return source, _TURNS * 4 * 16 * 16 * 32 * 2.0
 
 
 def _read_source(target: CpuTarget) -> Source:

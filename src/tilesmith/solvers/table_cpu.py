@@ -7,6 +7,8 @@ from tilesmith.solvers.c.common.relayout import CPU_COPIES
 from tilesmith.solvers.c.dense.solver import DenseSolver
 from tilesmith.solvers.c.grouped.solver import DepthwiseSolver, GroupedSolver
 from tilesmith.solvers.c.reference.solver import ReferenceSolver
+from tilesmith.solvers.c.tiles.solver import TilesSolver
+from tilesmith.solvers.c.tiles_wrw.solver import TilesWrwSolver
 from tilesmith.solvers.c.wrw.solver import WrwSolver
 from tilesmith.solvers.c.wrw_grouped.solver import WrwGroupedSolver
 from tilesmith.solvers.contract import Solver
@@ -16,8 +18,10 @@ from tilesmith.targets.target import CpuTarget
 _FAST: tuple[Solver[CpuTarget], ...] = (
     DepthwiseSolver(),
     GroupedSolver(),
+    TilesSolver(),
     DenseSolver(),
     WrwGroupedSolver(),
+    TilesWrwSolver(),
     WrwSolver(),
     BgradSolver(),
 )

@@ -11,6 +11,12 @@ Everything is named ``ts_``. ``ts_vf`` is a vector of ``TS_LANES`` fp32, ``ts_vi
 ``ts_dot_bf16(acc, a, b)``      ``acc[i] += a[2i]*b[2i] + a[2i+1]*b[2i+1]`` (targets with ``bf16_dot``)
 ``ts_pair_bf16(p)``             two bf16 at ``p`` in every lane; ``ts_last_bf16(p)``: one bf16 and a zero
 ``ts_splat(f)``, ``ts_select``  a float in every lane; ``mask ? a : b`` by lanes
+``TS_TILE_BEGIN(m, b)``         lets this thread use tile registers (targets with ``bf16_tiles``): those below ``b``
+                                have ``m`` rows, sums (16 fp32) or pixels (32 bf16), the others 16 rows of 16 pairs of
+                                bf16. ``TS_TILE_END()`` gives them back.
+``TS_TILE_ZERO(t)``             0 in register ``t``; ``TS_TILE_LOAD(t, p, step)`` reads its rows ``step`` bytes apart,
+                                ``TS_TILE_STORE(t, p, step)`` writes them
+``TS_TILE_DOT(t, a, b)``        ``t[m][n] += a[m][2k]*b[k][2n] + a[m][2k+1]*b[k][2n+1]`` for the 16 ``k``
 ==============================  ================================================================================
 """
 
@@ -28,6 +34,8 @@ def c_prelude(target: CpuTarget) -> str:
     parts = [_TYPES.replace("@VB@", str(width)), float_conversions() + _LOADS, _vectors(target), _tails(target)]
     if target.bf16_dot:
         parts.append(_BF16_DOT)
+    if target.bf16_tiles:
+        parts.append(_TILES)
     return "\n".join(parts)
 
 
@@ -208,4 +216,56 @@ TS_INLINE ts_vi ts_pair_bf16(const void *p) {
   return (ts_vi){0} + q;
 }
 TS_INLINE ts_vi ts_last_bf16(const void *p) { return (ts_vi){0} + (int)*(const ts_u16 *)p; }
+"""
+
+# NOTE: Linux lets a process use tile registers once it has asked (arch_prctl 0x1023 for state 18); the answer of the
+# first thread is for all. The instructions are in assembly, which needs no flag of a compiler; ``TS_TILES`` says that
+# the target has them. A processor takes and gives subnormal numbers as 0 here, as vdpbf16ps does. Without them the
+# same is written in C, on the memory that ``ts_tiles *tiles`` in the caller names: so its kernels run everywhere.
+_TILES = r"""typedef struct { ts_f32 of[16][16]; } ts_tiles;
+#if defined(TS_TILES)
+TS_NOINLINE void ts_tile_begin(int rows, int filters) {
+  static volatile int asked;
+  if (!asked) {
+    long answer = 158;
+    __asm__ volatile("syscall" : "+a"(answer) : "D"(0x1023L), "S"(18L) : "rcx", "r11", "memory");
+    asked = 1;
+  }
+  struct { ts_u8 palette, start, none[14]; ts_u16 bytes[16]; ts_u8 rows[16]; } c = {1, 0, {0}, {0}, {0}};
+  for (int i = 0; i < 8; i++) {
+    c.bytes[i] = 64;
+    c.rows[i] = (ts_u8)(i < filters ? rows : 16);
+  }
+  __asm__ volatile("ldtilecfg %0" : : "m"(c));
+}
+#define TS_TILE_BEGIN(rows, filters) (ts_tile_begin(rows, filters), (void)tiles)
+#define TS_TILE_END() __asm__ volatile("tilerelease" ::: "memory")
+#define TS_TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t : :)
+#define TS_TILE_LOAD(t, p, step) \
+  __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t : : "r"(p), "r"((ts_i64)(step)) : "memory")
+#define TS_TILE_STORE(t, p, step) \
+  __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" : : "r"(p), "r"((ts_i64)(step)) : "memory")
+#define TS_TILE_DOT(t, a, b) __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #t : :)
+#else
+TS_NOINLINE void ts_tile_dot(ts_f32 (*t)[16], ts_f32 (*a)[16], ts_f32 (*b)[16]) {
+  for (int m = 0; m < 16; m++)
+    for (int n = 0; n < 16; n++)
+      for (int k = 0; k < 32; k++)
+        t[m][n] += ts_get_bf16((ts_u16 *)a[m] + k) * ts_get_bf16((ts_u16 *)b[k / 2] + 2 * n + k % 2);
+}
+#define TS_TILE_BEGIN(rows, filters) \
+  do { for (int i = 0; i < 8; i++) ts_tile_rows[i] = i < (filters) ? (rows) : 16; } while (0)
+#define TS_TILE_END() (void)0
+#define TS_TILE_ZERO(t) __builtin_memset(tiles + (t), 0, sizeof(ts_tiles))
+#define TS_TILE_LOAD(t, p, step) ts_tile_move(tiles[t].of, (char *)(p), step, ts_tile_rows[t], 0)
+#define TS_TILE_STORE(t, p, step) ts_tile_move(tiles[t].of, (char *)(p), step, ts_tile_rows[t], 1)
+#define TS_TILE_DOT(t, a, b) ts_tile_dot(tiles[t].of, tiles[a].of, tiles[b].of)
+static int ts_tile_rows[8] __attribute__((unused));
+TS_NOINLINE void ts_tile_move(ts_f32 (*t)[16], char *p, ts_i64 step, int rows, int back) {
+  for (int i = 0; i < rows; i++) {
+    char *row = (char *)t[i], *place = p + i * step;
+    __builtin_memcpy(back ? place : row, back ? row : place, 64);
+  }
+}
+#endif
 """

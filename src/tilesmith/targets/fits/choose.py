@@ -10,7 +10,7 @@ from tilesmith.targets.fits.scaling import scaled
 from tilesmith.targets.target import CpuTarget, CudaTarget
 
 if TYPE_CHECKING:
-    from tilesmith.targets.fits.cpu_fit import CpuFit
+    from tilesmith.targets.fits.cpu_fit import CpuFit, TilesFit
     from tilesmith.targets.fits.fit import Fit
 
 
@@ -29,9 +29,10 @@ def fits() -> tuple[Fit, ...]:
 @lru_cache(maxsize=1)
 def cpu_fits() -> tuple[CpuFit, ...]:
     """Those of every CPU that was measured."""
+    from tilesmith.targets.fits.emerald_rapids import EMERALD_RAPIDS
     from tilesmith.targets.fits.epyc import EPYC
 
-    return (EPYC,)
+    return (EPYC, EMERALD_RAPIDS)
 
 
 def fit_of(target: CudaTarget) -> Fit:
@@ -42,6 +43,12 @@ def fit_of(target: CudaTarget) -> Fit:
 def cpu_fit_of(target: CpuTarget) -> CpuFit:
     """The constants of the CPU of ``target``, or of the nearest one: cycles and rates a cycle, which are not scaled."""
     return min(cpu_fits(), key=lambda fit: (fit.card != target.card, fit.arch != target.arch))
+
+
+def tiles_fit_of(target: CpuTarget) -> TilesFit:
+    """The constants of matrix tiles of the CPU of ``target``, or of the nearest one that has them."""
+    found = [(fit.card != target.card, fit.arch != target.arch, fit.tiles) for fit in cpu_fits() if fit.tiles]
+    return min(found, key=lambda each: each[:2])[2]
 
 
 @lru_cache(maxsize=64)

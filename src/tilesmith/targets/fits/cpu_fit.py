@@ -28,6 +28,7 @@ class CoreFit:
     loads: Annotated[float, R, "Loads of a vector."]
     issued: Annotated[float, R, "Instructions."]
     tile: Annotated[float, C, "Of a tile beside its steps: call, pointers, the mispredicted ends of loops."]
+    dots: Annotated[float, Unit.SHARE, "Products of pairs of bf16 that a core starts, over its multiply-adds."]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,20 @@ class DenseFit(CoreFit, MemoryFit):
     item: Annotated[float, C, "Of an item: counting out where it lies, first touches."]
     copied: Annotated[float, R, "Bytes that are packed from contiguous channels."]
     gathered: Annotated[float, R, "Elements that are packed one by one."]
+
+
+@dataclass(frozen=True)
+class TilesFit(MemoryFit):
+    """The kernel of matrix tiles (``solvers/c/tiles/cost.py``); a register has 1 KiB."""
+
+    clock: Annotated[float, Unit.HERTZ, "The clock under load."]
+    loaded: Annotated[float, C, "Of a register from the first-level cache."]
+    tile: Annotated[float, C, "Of a tile beside its steps: call, pointers, sums that are written."]
+    out: Annotated[float, C, "Of a vector of results from its sums to the result."]
+    long: Annotated[float, C, "Of a vector's activation that has an exponential."]
+    item: Annotated[float, C, "Of an item: counting out where it lies, first touches."]
+    copied: Annotated[float, R, "Bytes that are packed."]
+    pixel: Annotated[float, C, "Of a piece of contiguous channels that is packed, beside its bytes."]
 
 
 @dataclass(frozen=True)
@@ -65,3 +80,4 @@ class CpuFit:
     dense: DenseFit
     grouped: GroupedFit
     wrw: WrwFit
+    tiles: TilesFit | None = None  # of a CPU that has them

@@ -18,7 +18,17 @@ def view_bytes(view: TensorView) -> int:
     return prod(view.shape) * dtype(view.dtype).nbytes
 
 
-def step_cycles(products: int, loads: float, others: float, latency: float, target: CpuTarget, fit: CoreFit) -> float:
+def speedup(items: int, target: CpuTarget) -> float:
+    """Threads that work, on average: the last turns leave some idle, and so does a thread that is held up."""
+    threads = target.cores
+    if threads == 1:
+        return 1.0
+    turns = -(-items // max(1, items // (8 * threads)))
+    busy = turns / -(-turns // threads)
+    return max(1.0, busy / (1.0 + 0.1 * threads / turns))
+
+
+def step_cycles(products: float, loads: float, others: float, latency: float, target: CpuTarget, fit: CoreFit) -> float:
     """One step of a reduction: the slowest of its arithmetic, its latency, its loads, and all instructions."""
     issued = products + loads + others
     return max(products / target.fma_per_cycle, latency, loads / fit.loads, issued / fit.issued)

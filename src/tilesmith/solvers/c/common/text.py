@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilesmith.codegen.symbols import MARK
 from tilesmith.solvers.c.common.lanes import LaneMap
 
@@ -31,6 +33,11 @@ def element_types(x: str, y: str) -> str:
 def row_of_zeros(elements: int) -> str:
     """The C declaration of the row of zeros that is read in place of rows outside the image; empty for 0 elements."""
     return f"static {MARK}_x {MARK}_zeros[{elements}] __attribute__((aligned(64)));\n" if elements else ""
+
+
+def braced(values: Iterable[int]) -> str:
+    """One row of a table in C."""
+    return "{" + ", ".join(map(str, values)) + "}"
 
 
 def load(dtype: str, at: str, n: int, width: int) -> str:

@@ -10,9 +10,9 @@ import math
 from typing import TYPE_CHECKING
 
 from tilesmith.codegen.c.epilogue import LONG
-from tilesmith.solvers.c.common.cost import step_cycles
+from tilesmith.solvers.c.common.cost import speedup, step_cycles
+from tilesmith.solvers.c.common.dense_form import Phase, tap_lines
 from tilesmith.solvers.c.common.text import CACHE_LINE
-from tilesmith.solvers.c.dense.form import Phase, tap_lines
 from tilesmith.solvers.c.dense.tile import DIRECT, DenseTile
 
 if TYPE_CHECKING:
@@ -28,17 +28,7 @@ def predicted_seconds(t: DenseTile, fit: DenseFit) -> float:
     compute *= t.c_blocks * form.images * form.groups
     cycles = compute + _filter_cycles(t, compute, fit) + _input_cycles(t, fit) + _pack_cycles(t, fit) + _store_cycles(t)
     cycles += fit.item * t.items
-    return cycles / _speedup(t) / fit.clock
-
-
-def _speedup(t: DenseTile) -> float:
-    """Threads that work, on average: the last turns leave some idle, and so does a thread that is held up."""
-    threads = t.target.cores
-    if threads == 1:
-        return 1.0
-    turns = -(-t.items // max(1, t.items // (8 * threads)))
-    busy = turns / -(-turns // threads)
-    return max(1.0, busy / (1.0 + 0.1 * threads / turns))
+    return cycles / speedup(t.items, t.target) / fit.clock
 
 
 def _pieces(length: int, block: int, sizes: tuple[int, ...]) -> dict[int, int]:
@@ -95,7 +85,7 @@ def _step_cycles(t: DenseTile, pixels: int, nv: int, fit: DenseFit) -> float:
     products = pixels * nv
     lines = -(-nv * t.lanes * t.per_step * t.element // CACHE_LINE) if t.value["prefetch"] else 0
     loads = pixels + nv + 0.5 * lines
-    cycles = step_cycles(products, loads, 3 / t.unroll, fit.latency, target, fit)
+    cycles = step_cycles(products / fit.dots if t.dot else products, loads, 3 / t.unroll, fit.latency, target, fit)
     registers = products + nv + (0 if nv == 1 else 1)
     if registers > target.vector_registers:
         cycles *= 1.0 + 0.05 * (registers - target.vector_registers)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.common.text import C_TYPES, ENTRY
-from tilesmith.solvers.c.dense.tile import NOTE_BYTES, DenseTile
+from tilesmith.solvers.c.common.dense_items import NOTE_BYTES
+from tilesmith.solvers.c.common.text import C_TYPES, ENTRY, braced
+from tilesmith.solvers.c.dense.tile import DenseTile
 
 
 def strip_text(t: DenseTile) -> str:
@@ -67,11 +66,6 @@ def strip_text(t: DenseTile) -> str:
   }}
 }}
 """
-
-
-def braced(values: Iterable[int]) -> str:
-    """One row of a table in C."""
-    return "{" + ", ".join(map(str, values)) + "}"
 
 
 def compute_type(t: DenseTile) -> str:

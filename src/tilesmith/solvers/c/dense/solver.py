@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from math import inf
 
-from tilesmith.plan.records import Draft, Integer, Memset
+from tilesmith.plan.records import Draft
 from tilesmith.problems.features import GEMM, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
-from tilesmith.solvers.c.common.family import PACKED, Family, Kernel, assembled, slot
+from tilesmith.solvers.c.common.dense_form import MAX_EXTENT, DenseForm, dense_form, uses_dot
+from tilesmith.solvers.c.common.dense_items import DenseTexts, dense_draft
+from tilesmith.solvers.c.common.family import Family
 from tilesmith.solvers.c.dense.cost import predicted_seconds
-from tilesmith.solvers.c.dense.form import MAX_EXTENT, DenseForm, dense_form, uses_dot
 from tilesmith.solvers.c.dense.pack_text import filter_text
 from tilesmith.solvers.c.dense.text import kernel_text
-from tilesmith.solvers.c.dense.tile import DIRECT, NOTE_BYTES, STRIP, DenseTile
-from tilesmith.solvers.c.reference.solver import guarded_reference
+from tilesmith.solvers.c.dense.tile import DIRECT, STRIP, DenseTile
 from tilesmith.solvers.solver import (
     Accepted,
     Axis,
@@ -91,24 +90,14 @@ class DenseSolver(Family[DenseTile]):
         dtypes = names[0] if len(set(names)) == 1 else "".join(names)
         # fwd multiplies the zeros of the padding as the definition does; bwd has no products there.
         guarded = isinstance(problem, ConvGeometry) and problem.direction == "bwd" and form.has_halo
-        sizes = (Integer(form.images), Integer(form.count[2]), Integer(t.col_blocks))
-        others = (slot(i) for i in range(2, form.slots))
-        run = Kernel(
-            "densegemm" if form.flat else "dense", dtypes, kernel_text(t, guarded), t.items,
-            (slot(0), PACKED, *others, *sizes), t.items_at_once, t.strip_bytes,
-        )  # fmt: skip
         pieces = form.groups * t.c_blocks * t.blocks * sum(t.segment_count(phase) for phase in form.phases)
-        strides = (Integer(stride) for stride in form.w_strides)
-        pack = Kernel("densefilter", dtypes, filter_text(t), max(pieces, 1), (slot(1), PACKED, *strides))
         tag = f"m{t.mh}x{t.mw}v{config['vectors']}"
         # Of several blocks of channels the result holds partial sums before the residual is read.
-        draft = assembled(target, tag, [run], [pack], packed=t.packed_bytes, in_place=t.c_blocks == 1)
-        draft = replace(draft, prepare=(Memset(PACKED, NOTE_BYTES), *draft.prepare))
-        if guarded:
-            reference, launch = guarded_reference(problem, target, PACKED)
-            run_steps = (*draft.run, replace(launch, artifact=2))
-            draft = replace(draft, sources=(*draft.sources, reference), run=run_steps)
-        return draft
+        texts = DenseTexts(
+            "dense", dtypes, tag, kernel_text(t, guarded), filter_text(t), pieces, t.strip_bytes, t.packed_bytes,
+            in_place=t.c_blocks == 1,
+        )  # fmt: skip
+        return dense_draft(problem, t, texts, guarded)
 
 
 def _form(problem: Geometry) -> DenseForm:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tilesmith.codegen.c.epilogue import vector_activation
 from tilesmith.codegen.symbols import MARK
-from tilesmith.solvers.c.common.text import C_TYPES, CACHE_LINE, ENTRY
-from tilesmith.solvers.c.dense.form import DenseForm, tap_lines
-from tilesmith.solvers.c.dense.pack_text import braced, compute_type, strip_text
-from tilesmith.solvers.c.dense.tile import DIRECT, NOTE_BYTES, DenseTile
+from tilesmith.solvers.c.common.dense_form import DenseForm, tap_lines
+from tilesmith.solvers.c.common.dense_items import NOTE_BYTES, item_text
+from tilesmith.solvers.c.common.text import C_TYPES, CACHE_LINE, ENTRY, braced
+from tilesmith.solvers.c.dense.pack_text import compute_type, strip_text
+from tilesmith.solvers.c.dense.tile import DIRECT, DenseTile
 from tilesmith.solvers.c.dense.tile_text import tile_name, tile_text
 
 
@@ -214,11 +215,6 @@ def _main_text(t: DenseTile, guarded: bool) -> str:
     chosen = calls[0] if len(calls) == 1 else f"if (kb < {t.full_blocks}) {calls[0]}\n        else {calls[1]}"
     columns = "s[1]" if form.flat else str(form.count[2])
     col_blocks = "s[2]" if form.flat else str(t.col_blocks)
-    split = (
-        "ts_i64 kg = item / places, nb = item % places;"
-        if t.value["groups_outer"]
-        else f"ts_i64 kg = item % {t.block_groups}, nb = item / {t.block_groups};"
-    )
     whole = "  const int whole = *(const int *)p[1]; /* a filter element is not finite: its product with 0 counts */\n"
     guard = "  if (*(const int *)p[1]) return; /* a filter element is not finite: the reference kernel does it */\n"
     if t.skips:
@@ -233,17 +229,7 @@ def _main_text(t: DenseTile, guarded: bool) -> str:
   ts_i64 held = -1;
   (void)scratch; (void)held; (void)places;
   for (ts_i64 item = begin; item < end; item++) {{
-    {split}
-    ts_i64 ox = nb % col_blocks * {t.cols}, rest = nb / col_blocks;
-    ts_i64 oy = rest % {t.row_blocks} * {t.rows};
-    rest /= {t.row_blocks};
-    ts_i64 oz = rest % {form.count[0]}, g = rest / {form.count[0]} % {form.groups};
-    ts_i64 n = rest / {form.count[0] * form.groups};
-    ts_i64 rows = {form.count[1]} - oy < {t.rows} ? {form.count[1]} - oy : {t.rows};
-    ts_i64 cols = columns - ox < {t.cols} ? columns - ox : {t.cols};
-    {y} *yb = y0 + n * {ys[0]}LL + g * {ys[1]}LL;
-    (void)rows;
-    for (int cb = 0; cb < {t.c_blocks}; cb++) {{
+{item_text(t, y)}    for (int cb = 0; cb < {t.c_blocks}; cb++) {{
 {read}{reach}    for (int ph = 0; ph < {len(form.phases)}; ph++) {{
       const {MARK}_phase *f = {MARK}_phases + ph;
       int nr = f->oh - oy < rows ? (int)(f->oh - oy) : (int)rows;

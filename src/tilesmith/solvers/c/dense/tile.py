@@ -6,14 +6,12 @@ import math
 from dataclasses import dataclass
 
 from tilesmith.problems.geometry import Triple
-from tilesmith.solvers.c.common.family import items_a_turn
+from tilesmith.solvers.c.common.dense_form import Phase, tap_lines, uses_dot
+from tilesmith.solvers.c.common.dense_items import NOTE_BYTES, DenseItems
 from tilesmith.solvers.c.common.text import CACHE_LINE
-from tilesmith.solvers.c.dense.form import DenseForm, Phase, tap_lines, uses_dot
-from tilesmith.solvers.solver import Config, cached_property
-from tilesmith.targets.target import CpuTarget
+from tilesmith.solvers.solver import cached_property
 
 DIRECT, STRIP = 0, 1  # how x is read: as it lies, or from a packed strip
-NOTE_BYTES = 64  # the packed filter begins with a note: int32 1 if an element is not finite
 
 
 @dataclass(frozen=True)
@@ -26,20 +24,12 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class DenseTile:
+class DenseTile(DenseItems):
     """A config applied to a form. Lengths are in elements of the compute type unless they say bytes.
 
     A tile is ``tile_h x tile_w`` pixels times ``vectors`` vectors of channels. An item is ``item_rows`` x
     ``item_columns`` output indices of each phase, times one of ``channel_groups`` groups of channel blocks.
     """
-
-    form: DenseForm
-    config: Config
-    target: CpuTarget
-
-    @cached_property
-    def value(self) -> dict[str, int]:
-        return dict(self.config.values)
 
     # --- sizes of a tile ------------------------------------------------------------------------------------------
 
@@ -97,10 +87,6 @@ class DenseTile:
         return self.full_blocks * self.nr + self.tail_vectors * self.lanes
 
     @cached_property
-    def block_groups(self) -> int:
-        return min(self.value["channel_groups"], self.blocks)
-
-    @cached_property
     def cb(self) -> int:
         """Channels reduced at a time."""
         return self.value["block_c"] or self.form.c
@@ -121,32 +107,6 @@ class DenseTile:
         width = self.form.count[2]
         wanted = min(self.value["item_columns"] or width, width)
         return wanted if wanted == width else max(1, wanted // self.mw) * self.mw
-
-    @cached_property
-    def row_blocks(self) -> int:
-        return -(-self.form.count[1] // self.rows)
-
-    @cached_property
-    def col_blocks(self) -> int:
-        """For this number of columns (of a flat form: rows of the matrix)."""
-        return -(-self.form.count[2] // self.cols)
-
-    @cached_property
-    def places(self) -> int:
-        """Strips of one image and group."""
-        return self.form.count[0] * self.row_blocks * self.col_blocks
-
-    @cached_property
-    def items(self) -> int:
-        return self.form.images * self.form.groups * self.places * self.block_groups
-
-    @cached_property
-    def items_at_once(self) -> int:
-        """Items handed out together: whole strips where they are shared, unless that leaves a thread few turns."""
-        together, turns = items_a_turn(self.items, self.target), 8 * self.target.cores
-        if self.block_groups > 1 and not self.value["groups_outer"] and self.items // turns >= self.block_groups:
-            together = -(-together // self.block_groups) * self.block_groups
-        return together
 
     @cached_property
     def mh(self) -> int:

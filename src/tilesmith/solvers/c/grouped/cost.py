@@ -68,7 +68,8 @@ def _splat_cycles(t: GroupedTile, fit: GroupedFit, columns: int, taps: int) -> f
     """One result row of a tile: its rows take turns, so only one row's sums are in flight."""
     vectors = t.lanes.vectors
     others = 3 + (3 * columns if _narrow(t) else 0)
-    step = step_cycles(columns * vectors, columns + vectors, others, fit.latency, t.target, fit)
+    products = columns * vectors / (fit.dots if t.lanes.pairs else 1.0)
+    step = step_cycles(products, columns + vectors, others, fit.latency, t.target, fit)
     return taps * (t.lanes.steps * (step + 0.3) + 6.0) + fit.tile
 
 

@@ -47,7 +47,7 @@ def _compute_cycles(t: WrwTile, fit: WrwFit) -> float:
     full, rest = divmod(t.run, t.mr)
     for mr, count in ((t.mr, full), (rest, 1 if rest else 0)):
         products = mr * t.nv
-        step = step_cycles(products, mr + t.nv, 3, fit.latency, target, fit)
+        step = step_cycles(products / (fit.dots if t.pairs else 1.0), mr + t.nv, 3, fit.latency, target, fit)
         spilled = max(0, products + t.nv + 1 - target.vector_registers)
         tile = steps * (step * (1 + 0.03 * spilled) + 0.2) + segments * fit.row
         tile += t.units * (fit.tile + products * 1.5)

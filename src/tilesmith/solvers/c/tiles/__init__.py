@@ -1,0 +1,1 @@
+"""Convolution forward, backward data and GEMM of bf16 by instructions that multiply matrix tiles (AMX)."""
