@@ -5,7 +5,8 @@
 The layers are those of ConvNeXt-T, ViT-B, Swin-T and BERT-base with batch 1, heads of classifiers, and single tokens of
 language models. Ours is the operator of a compiled graph, with the filter packed once, and at each call. PyTorch's is
 the faster of ``linear`` and of the product that Inductor's freezing takes (MKL or oneDNN, with the filter packed once),
-then the activation and the residual in one compiled pass over memory. All are measured in turns, with one thread, whose
+then the activation and the residual in one compiled pass over memory; in bf16 also the product with the activation in
+oneDNN's kernel, which files of before 2026-11-29 do not have. All are measured in turns, with one thread, whose
 clock is its CPU time. --write leaves benchmarks/results/products_<card>_<dtype>.json, which the rules of
 src/tilesmith/torch_ops/compile/expectation.py are made from.
 """
@@ -64,6 +65,8 @@ LAYERS = [
         for layer in (
             Layer(f"convnext_tiny {width} up", rows, 4 * width, width, "gelu"),
             Layer(f"convnext_tiny {width} down", rows, width, 4 * width, residual=True),
+            Layer(f"convnext_tiny {width} up, batch 8", 8 * rows, 4 * width, width, "gelu"),
+            Layer(f"convnext_tiny {width} down, batch 8", 8 * rows, width, 4 * width, residual=True),
         )
     ],
     *blocks("vit_b_16", 197, 768), *blocks("swin_t", 784, 192), *blocks("bert_base, 128 tokens", 128, 768),
@@ -75,6 +78,7 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "none": lambda x: x, "gelu": functional.gelu, "hardswish": functional.hardswish, "relu": torch.relu,
     "silu": functional.silu,
 }  # fmt: skip
+_FUSED = {"silu": "swish"}  # oneDNN's names where they are others
 
 
 def ways(layer: Layer, dtype: torch.dtype) -> dict[str, Forward]:
@@ -91,6 +95,7 @@ def ways(layer: Layer, dtype: torch.dtype) -> dict[str, Forward]:
     activate = _ACTIVATIONS[layer.activation]
     behind: Any = activate
     if layer.activation != "none" or z is not None:
+        torch._dynamo.reset()  # what it compiled for other layers counts against its limit
         behind = torch.compile(lambda y: activate(y) if z is None else activate(y) + z)
     options: dict[str, Any] = {"activation": layer.activation, "mode": "fast", "threads": 1}
     found: dict[str, Forward] = {
@@ -106,6 +111,9 @@ def ways(layer: Layer, dtype: torch.dtype) -> dict[str, Forward]:
         ops: Any = torch.ops.mkldnn
         prepared = ops._reorder_linear_weight(w, layer.m)
         found["packed"] = lambda: behind(ops._linear_pointwise(x, prepared, bias, "none", [], ""))
+        if layer.activation != "none":  # as Inductor's freezing has it
+            fused, form = _FUSED.get(layer.activation, layer.activation), "none" if layer.activation == "gelu" else ""
+            found["fused"] = lambda: ops._linear_pointwise(x, prepared, bias, fused, [], form)
     exact = functional.linear(x.double(), w.double(), bias.double())
     wanted = activate(exact) if z is None else activate(exact) + z.double()
     bound = 1e-4 if dtype is torch.float32 else 4e-2

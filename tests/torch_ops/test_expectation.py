@@ -82,6 +82,15 @@ def test_products_on_a_cpu_are_replaced_where_they_were_measured_faster(name: st
     assert math.exp(sum(map(math.log, replaced)) / len(replaced)) > 1.05
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("direction", ["fwd", "bwd", "wrw"])
+def test_convolutions_on_a_cpu_with_matrix_tiles_win_on_the_whole(dtype: str, direction: str) -> None:
+    held = json.loads((RESULTS / f"convolutions_emerald-rapids_{dtype}.json").read_text())
+    ratios = [row["ratios"]["ours"] for row in held["rows"] if row["direction"] == direction]
+    assert len(ratios) > 30
+    assert math.exp(sum(map(math.log, ratios)) / len(ratios)) > (1.05 if dtype == "bf16" else 0.9)
+
+
 @pytest.mark.parametrize(
     ("dtype", "target"),
     [
@@ -90,6 +99,8 @@ def test_products_on_a_cpu_are_replaced_where_they_were_measured_faster(name: st
         ("bf16", "aarch64:2:generic"),
         ("fp16", "x86_64-v3:2:zen3"),
         ("bf16", "x86_64-v4-bf16:2:generic"),
+        ("fp32", "x86_64-v4-amx:2:emerald-rapids"),
+        ("bf16", "x86_64-v4-amx:2:emerald-rapids"),
     ],
 )
 def test_products_that_were_not_measured_are_left(dtype: str, target: str) -> None:

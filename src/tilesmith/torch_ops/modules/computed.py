@@ -20,7 +20,6 @@ from tilesmith.torch_ops.compile.decide import Decision
 from tilesmith.torch_ops.library import as_autocast
 from tilesmith.torch_ops.modules.decisions import (
     LayerArguments,
-    computed_dtype,
     conv_decision,
     decides,
     is_left_to_pytorch,
@@ -305,14 +304,15 @@ _LASTING = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 def _is_left(call: _Convolution | _Product, x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> bool:
     """Whether a compiled program has PyTorch's kernel for the call, by the rule for layers that run eagerly."""
-    if not (isinstance(call, _Product) and x.is_cpu) and not decides(x):
+    on_cpu = isinstance(call, _Product) and x.is_cpu  # convolutions on CPUs are ours
+    if not on_cpu and not decides(x):
         return False
     if not all(map(torch.fx.experimental.symbolic_shapes.has_static_value, x.shape)):
-        return x.is_cpu
+        return on_cpu
     x_lies, w_lies = (tuple(x.shape), x.stride()), (tuple(w.shape), w.stride())
     numbers = activation_arguments(call.epilogue)
     given = b is not None, z is not None
-    return is_left_to_pytorch(x.device, computed_dtype(x), x_lies, w_lies, *given, numbers, call.shape, call.frozen)
+    return is_left_to_pytorch(x.device, x.dtype, x_lies, w_lies, *given, numbers, call.shape, call.frozen)
 
 
 def _named(call: _Convolution | _Product) -> Any:

@@ -1,6 +1,4 @@
-"""Decides which layers of an optimized model PyTorch runs where nothing is measured.
-
-That is so on GPUs, in compiled programs, and in training on CPUs that multiply tiles of bf16, as PyTorch's kernels do.
+"""Decides which layers of an optimized model PyTorch runs where nothing is measured: on GPUs and in compiled programs.
 
 One rule for layers and for compiled graphs: ``compile.decide``. It decides about a layer's own problem, and about the
 gradient of its input, of its filter and of its bias, each for itself.
@@ -20,7 +18,6 @@ import torch
 from tilesmith.dispatch.kept_calls import when_forgotten
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import Signature
-from tilesmith.targets.target import CpuTarget
 from tilesmith.torch_ops.arguments import ConvArguments
 from tilesmith.torch_ops.compile.builder import begin
 from tilesmith.torch_ops.compile.decide import Decider, Decision
@@ -47,28 +44,8 @@ when_forgotten(_forget)
 
 
 def decides(x: torch.Tensor) -> bool:
-    """Whether the rule decides about convolutions where they do not race.
-
-    On a GPU it does, unless TILESMITH_FIND_MODE asks for measurements. On CPUs all are ours but those of bf16 where
-    PyTorch's kernels multiply tiles.
-    """
-    if x.is_cuda:
-        return find_mode(x) == "fast"
-    return x.is_cpu and computed_dtype(x) is torch.bfloat16 and _has_tiles()
-
-
-def computed_dtype(x: torch.Tensor) -> torch.dtype:
-    """The dtype that an operator computes in: that of autocast, if there is one."""
-    device = x.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
-
-
-def _has_tiles() -> bool:
-    target = decider("cpu").target
-    return isinstance(target, CpuTarget) and target.bf16_tiles
-
-
-_has_tiles._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    """Whether the rule decides: on a GPU, unless TILESMITH_FIND_MODE asks for measurements."""
+    return x.is_cuda and find_mode(x) == "fast"
 
 
 def decisions_of(layer: Any) -> tuple[Decision, ...]:
