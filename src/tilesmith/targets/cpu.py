@@ -53,7 +53,7 @@ _X86_64_V4_AMX = replace(
     arch="x86_64-v4-amx",
     bf16_tiles=True,
     l2_bytes=2 * 1024 * 1024,
-    flags=(*_X86_64_V4_BF16.flags, "-DTS_TILES"),  # its instructions are in the text: an old compiler makes the rest
+    flags=(*_X86_64_V4_BF16.flags, "-DTS_TILES"),  # kernels hold the instructions as assembly
 )
 _AARCH64 = CpuTarget(
     arch="aarch64",

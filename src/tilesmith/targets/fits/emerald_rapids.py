@@ -1,8 +1,8 @@
-"""Constants of an Intel Xeon of the fifth generation, of whose clock another machine's neighbours take a part.
+"""Constants of an Intel Xeon of the fifth generation, from a virtual machine whose speed other machines changed.
 
-Kernels beside those of matrix tiles are ranked by the EPYC's cycles: what differs is the clock, and products of pairs
-of bf16, which take longer than the conversion to fp32 and its products (measured: 6 times what the EPYC's cycles say,
-where fp32 takes 2 times; 13 layers of ResNet-50 and MobileNetV3, one thread).
+Kernels without matrix tiles have the EPYC's cycles. Two things differ: the clock, and products of pairs of bf16, which
+are slower than fp32 (13 layers of ResNet-50 and MobileNetV3, one thread: ``c_dense`` took 4.3 to 8.3 times what the
+EPYC's constants say in bf16, and 1.8 to 2.5 times in fp32; command not kept, 2026-11-29).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the families of dense problems share: the items that threads take, and the draft around their kernels."""
+"""Items of threads and drafts of kernels, for the two families of dense problems (``dense`` and ``tiles``)."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class TilesWrwSolver(Family[WrwTiles]):
             ),
         ]  # fmt: skip
         draft = assembled(t.target, tag, run, workspace=t.workspace_bytes)
-        # Zeros that fill lines and surround x meet elements that are not theirs: an Inf there would make a NaN.
+        # Zeros between and behind rows of dy are multiplied by pixels of other rows: an Inf there would give a NaN.
         reference, launch = guarded_reference(g, t.target, note)
         steps = (Memset(note, NOTE_BYTES), *draft.run, replace(launch, artifact=len(run)))
         return replace(draft, sources=(*draft.sources, reference), run=steps)
