@@ -255,7 +255,8 @@ TS_MMA_DEVICE void emulated_product(T, float (&sums)[COUNT], const u32 (&a)[4], 
   }
 }
 
-/* codegen/cuda/bulk.cuh: copies are done when they are asked for. A barrier lies in its 8 bytes of shared memory. */
+/* codegen/cuda/bulk.cuh. A barrier lies in its 8 bytes of shared memory. A copy lands as late as it may: when its
+   barrier is waited for. */
 struct emulated_barrier {
   u16 count, pending;
   int bytes : 31; /* that have not come */
@@ -273,13 +274,35 @@ TS_MMA_DEVICE void ts_barrier_init(u32 at, u32 count) {
 TS_MMA_DEVICE void ts_barrier_init_done() {}
 TS_MMA_DEVICE void ts_expect(u32 at, u32 bytes) { emulated_count(at, 1, (int)bytes); }
 TS_MMA_DEVICE void barrier_arrive(u32 at, u32 count) { emulated_count(at, (int)count, 0); }
+struct emulated_copy {
+  u32 to, bytes, barrier;
+  const void *from;
+};
+static emulated_copy emulated_copies[1 << 14];
+static u32 emulated_asked;
+static void emulated_land(u32 at) {
+  u32 kept = 0;
+  for (u32 i = 0; i < emulated_asked; i++) {
+    const emulated_copy copy = emulated_copies[i];
+    if (copy.barrier != at) {
+      emulated_copies[kept++] = copy;
+      continue;
+    }
+    memcpy(emulated_shared + copy.to, copy.from, copy.bytes);
+    emulated_count(at, 0, -(int)copy.bytes);
+  }
+  emulated_asked = kept;
+}
 TS_MMA_DEVICE void barrier_wait(u32 at, u32 phase) {
-  while (((emulated_barrier *)(emulated_shared + at))->phase == (phase & 1)) emulated_turn();
+  while (((emulated_barrier *)(emulated_shared + at))->phase == (phase & 1)) {
+    emulated_land(at);
+    if (((emulated_barrier *)(emulated_shared + at))->phase == (phase & 1)) emulated_turn();
+  }
 }
 TS_MMA_DEVICE void ts_load_run(u32 to, const void *from, u32 bytes, u32 at) {
   if ((unsigned long)from % 16 || to % 16 || bytes % 16) abort();
-  memcpy(emulated_shared + to, from, bytes);
-  emulated_count(at, 0, -(int)bytes);
+  if (emulated_asked == sizeof emulated_copies / sizeof *emulated_copies) abort();
+  emulated_copies[emulated_asked++] = {to, bytes, at, from};
 }
 TS_MMA_DEVICE void ts_store_run(void *to, u32 from, u32 bytes) {
   if ((unsigned long)to % 16 || from % 16 || bytes % 16) abort();

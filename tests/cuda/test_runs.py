@@ -13,6 +13,7 @@ from tilesmith.dispatch.facts import options_of
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.rewrite import rewrites
+from tilesmith.solvers.cuda.runs import tile
 from tilesmith.solvers.cuda.runs.solver import RunsBwdSolver, RunsSolver, RunsWrwSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.targets.cuda import CUDA_TARGETS
@@ -78,17 +79,37 @@ def test_numbers(signature, values, emulating):
     check_numbers(signature, made)
 
 
+@pytest.mark.parametrize("values", [(16, 16, 4, 1, 4, 16, 2, 1), (2, 16, 1, 1, 2, 8, 3, 1)], ids=["rows", "no rows"])
+def test_a_stage_may_have_several_parts_of_the_filter(values, emulating, monkeypatch):
+    monkeypatch.setattr(tile, "_PART_BYTES", (1, 1))
+    signature = conv(21, 11, (9, 8), (39, 72), (8, 8), ((3, 4), (5, 4)), n=2).canonical
+    chosen, target = config(SOLVERS["fwd"], values), replace(H200, cores=1)
+    found = SOLVERS["fwd"].tile(signature.geometry, chosen, target)
+    assert found.bulk
+    assert found.form.k_steps > found.part_k
+    check_numbers(signature, executable(signature, SOLVERS["fwd"].draft(signature.geometry, chosen, target), emulating))
+
+
+def test_parts_of_the_filter_are_larger_where_the_ring_fits():
+    geometry = conv(28, 56, (3, 3), (56, 56), 2, 1, n=32).canonical.geometry
+    parts = [
+        SOLVERS["fwd"].tile(geometry, config(SOLVERS["fwd"], (8, 32, 2, 1, 1, 32, 2, blocks)), H200).part_k
+        for blocks in (1, 2)
+    ]
+    assert parts == [6, 3]
+
+
 def test_a_stage_holds_the_sums_and_its_barriers():
-    tile = SOLVERS["fwd"].tile(conv().canonical.geometry, config(SOLVERS["fwd"], (8, 32, 4, 1, 1, 24, 2, 1)), H200)
-    assert not tile.bulk  # rows of 37 * 12 elements are no whole pieces
+    found = SOLVERS["fwd"].tile(conv().canonical.geometry, config(SOLVERS["fwd"], (8, 32, 4, 1, 1, 24, 2, 1)), H200)
+    assert not found.bulk  # rows of 37 * 12 elements are no whole pieces
     geometry = conv(size=(15, 70)).canonical.geometry
-    tile = SOLVERS["fwd"].tile(geometry, config(SOLVERS["fwd"], (8, 32, 4, 1, 1, 24, 2, 1)), H200)
-    assert tile.bulk
-    assert tile.rows_bytes < tile.sum_bytes <= tile.stage_bytes - 16
+    found = SOLVERS["fwd"].tile(geometry, config(SOLVERS["fwd"], (8, 32, 4, 1, 1, 24, 2, 1)), H200)
+    assert found.bulk
+    assert found.rows_bytes < found.sum_bytes <= found.stage_bytes - 16
     # Two blocks with rings of the filter do not fit beside these rows; without they do.
     geometry = rewrites(of_network("fwd"))[-1].signature.geometry
-    tile = SOLVERS["fwd"].tile(geometry, config(SOLVERS["fwd"], (8, 16, 4, 1, 4, 24, 2, 2)), H200)
-    assert (tile.whole_pieces, tile.fits, tile.bulk) == (True, True, False)
+    found = SOLVERS["fwd"].tile(geometry, config(SOLVERS["fwd"], (8, 16, 4, 1, 4, 24, 2, 2)), H200)
+    assert (found.whole_pieces, found.fits, found.bulk) == (True, True, False)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
 // Forward, rows of x and parts of the filter by bulk copies. Parts of the filter lie in a ring of their own, which all
-// warps read: a part has PART_K sixteens of a run. The first warp brings them.
+// warps read: a part has PART_K sixteens of a run. Warps that bring no rows bring parts in turn, or all where each has a
+// row.
 constexpr int PART_BYTES = PART_K * QUADS * 512, STEP_PARTS = (K_STEPS + PART_K - 1) / PART_K;
 constexpr int PARTS_AT = STAGES * STAGE_BYTES, PART_FULL = PARTS_AT + FILTER_PARTS * PART_BYTES;
 constexpr int PART_READ = PART_FULL + FILTER_PARTS * 8;
-// Parts are asked for when the one before the last has been read: warps need not wait for each other in each part.
-constexpr int AHEAD = FILTER_PARTS - 2;
-// Where a stage has no more than two parts, what a part replaces was read in an earlier stage, for which every lane has
-// arrived. Else every lane arrives for parts as well: racecheck does not follow what __syncwarp puts ahead of one lane's.
-constexpr bool LANES_ARRIVE = STEP_PARTS > FILTER_PARTS - AHEAD;
+// A part is asked for by a warp that has read another one, in the place of the one ahead of that.
+constexpr int AHEAD = FILTER_PARTS - 1, FIRST_BRINGER = WARPS > IN_ROWS ? IN_ROWS : 0;
+// Where a stage is one part, what a part replaces was read in an earlier stage, for which every lane has arrived, as
+// warps know that bring rows. Else every lane arrives for parts as well: racecheck does not follow what __syncwarp puts
+// ahead of one lane's arrival.
+constexpr bool LANES_ARRIVE = STEP_PARTS > 1 || WARPS > IN_ROWS;
 static_assert(BULK && AHEAD > 0 && PART_K % WARPS_K == 0, "whole parts");
 static_assert(PART_READ + FILTER_PARTS * 8 <= SHARED_BYTES, "parts lie behind the ring of rows");
 static_assert(STAGE_BYTES >= PIXELS * STAGED_PITCH * 4 + BARRIER_BYTES, "sums take the place of the last stage");
@@ -31,16 +33,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
   make_barriers(ring, IN_ROWS, THREADS);
   wait_previous();
 
-  // Of the first warp: the next part's place in the ring, and in the filter.
+  // The next part's place in the ring, and in the filter.
   int part_at = 0, part_step = 0, part_of_step = 0;
   int parts_left = (run.tiles - first + stride - 1) / stride * (STEPS * STEP_PARTS);
   u32 part_turn = 0;
   bool part_used = false;
   const auto bring_part = [&] {
-    if (warp != 0 || parts_left == 0) return;
-    if (part_used) barrier_wait(ring + PART_READ + part_at * 8, part_turn ^ 1);
+    if (parts_left == 0) return;
+    const bool brings = FIRST_BRINGER + parts_left % (WARPS - FIRST_BRINGER) == warp;
+    if (brings && part_used) barrier_wait(ring + PART_READ + part_at * 8, part_turn ^ 1);
     const int begin = part_of_step * PART_K, count = smaller(K_STEPS - begin, PART_K);
-    if (lane == 0) {
+    if (brings && lane == 0) {
       const u32 barrier = ring + PART_FULL + part_at * 8;
       ts_expect(barrier, count * (QUADS * 512));
       ts_load_run(ring + PARTS_AT + part_at * PART_BYTES, filter + (part_step * K_STEPS + begin) * (QUADS * 32),
@@ -97,7 +100,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll 1
       for (int begin = 0; begin < K_STEPS; begin += PART_K) {
         barrier_wait(ring + PART_FULL + part * 8, of_part);
-        bring_part();
         const uint4 *const from = (const uint4 *)(memory + PARTS_AT + part * PART_BYTES) + lane;
         const int count = smaller(K_STEPS - begin, PART_K);
 #pragma unroll 1
@@ -109,6 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         }
         if constexpr (!LANES_ARRIVE) __syncwarp();
         if (LANES_ARRIVE || lane == 0) barrier_arrive(ring + PART_READ + part * 8, 1);
+        bring_part();
         if (++part == FILTER_PARTS) part = 0, of_part ^= 1;
       }
       // Every lane arrives for what it has read: lanes write zeros there.

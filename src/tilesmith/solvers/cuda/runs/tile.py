@@ -12,7 +12,7 @@ from tilesmith.solvers.solver import Config, Configured, cached_property, steady
 from tilesmith.targets.target import CudaTarget
 
 FILTER_PARTS = 4  # of the ring of the filter's parts, with bulk copies
-_PART_BYTES = 6144  # of a part, where several sixteens of a run fit
+_PART_BYTES = (12288, 6144)  # of a part: the larger one where the ring fits, and less for several sixteens of a run
 _BARRIERS = 16  # bytes of two
 
 
@@ -100,25 +100,28 @@ class RunsTile(_Tile):
         """Of a tile's sums, which lie behind the stages, or with bulk copies in the last one's place."""
         return self.value["tile_h"] * self.value["tile_w"] * self.staged_pitch * 4
 
-    @steady
+    @cached_property
     def part_k(self) -> int:
         """Sixteens of a run that a part of the filter has, which comes by one bulk copy."""
+        large, small = (self._part_of(nbytes) for nbytes in _PART_BYTES)
+        return large if self.holds(self._bulk_bytes(large)) else small
+
+    def _part_of(self, nbytes: int) -> int:
         each, sharers = self.quads * 512, self.value["warps_k"]
-        return sharers * max(1, min(ceil(self.form.k_steps / sharers), _PART_BYTES // (each * sharers)))
+        return sharers * max(1, min(ceil(self.form.k_steps / sharers), nbytes // (each * sharers)))
 
     @steady
     def _bulk_stage(self) -> int:
         return _lines(max(self.rows_bytes, self.sum_bytes) + _BARRIERS)
 
-    @steady
-    def _bulk_bytes(self) -> int:
-        parts = FILTER_PARTS * (self.part_k * self.quads * 512 + _BARRIERS)
+    def _bulk_bytes(self, part_k: int) -> int:
+        parts = FILTER_PARTS * (part_k * self.quads * 512 + _BARRIERS)
         return self.value["stages"] * self._bulk_stage + _lines(parts)
 
     @cached_property
     def bulk(self) -> bool:
         """Whether rows and the filter come by bulk copies: where pieces are whole, and a ring of the filter fits."""
-        return self.whole_pieces and self.holds(self._bulk_bytes)
+        return self.whole_pieces and self.holds(self._bulk_bytes(self.part_k))
 
     @cached_property
     def stage_bytes(self) -> int:
@@ -132,7 +135,7 @@ class RunsTile(_Tile):
 
     @cached_property
     def shared_bytes(self) -> int:
-        return self._bulk_bytes if self.bulk else self.value["stages"] * self.stage_bytes + self.sum_bytes
+        return self._bulk_bytes(self.part_k) if self.bulk else self.value["stages"] * self.stage_bytes + self.sum_bytes
 
     @steady
     def quads(self) -> int:
