@@ -3,6 +3,7 @@
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,14 @@ import pytest
 
 from tilesmith import GemmSignature
 from tilesmith.compare import contest as contest_module
-from tilesmith.compare.contest import MOST, contest, keep_order, worth_racing
+from tilesmith.compare import trial
+from tilesmith.compare.contest import MOST, contest, hold_contest, kept_order, worth_racing
 from tilesmith.compare.cutlass.build import LATE, Compiler
 from tilesmith.compare.cutlass.checkout import find_checkout, nvcc_version
 from tilesmith.compare.cutlass.kernels import CutlassKernel, _listed, kernels_for, product_of, splits_of
-from tilesmith.compare.cutlass.rival import CutlassRival, _turn
-from tilesmith.compare.places import kept_path
+from tilesmith.compare.cutlass.rival import RIVAL, CutlassRival, _turn
+from tilesmith.compare.places import keep, kept_path, read_kept
+from tilesmith.compare.rival import HungError
 from tilesmith.errors import CompileError, LaunchError
 from tilesmith.targets.cuda import cuda_target
 
@@ -130,7 +133,7 @@ def test_a_race_without_late_kernels_is_held_again(nvcc):
     path = kept_path("cutlass", str(product_of(signature)), TARGET.name, rival.version())
     for failed, again in (({}, False), ({"k": "no such tile"}, False), ({"k": LATE}, True)):
         assert rival.needs_trial(signature, TARGET) is not False
-        keep_order(path, [("simt", 1.0)], [], failed=failed)
+        keep(path, {"order": [("simt", 1.0)], "wrong": [], "failed": failed})
         assert rival.needs_trial(signature, TARGET) is again
         path.unlink()
     assert not rival.needs_trial(GemmSignature(8, 8, 8, dtype="fp64"), TARGET)
@@ -272,3 +275,68 @@ def test_a_kernel_that_takes_the_context_along_ends_the_race(monkeypatch, lost):
             contest(makers, torch.zeros(1), Stream(), TARGET)
     else:
         assert contest(makers, torch.zeros(1), Stream(), TARGET) == ([], ["first"])
+
+
+class _Endless:
+    """An event, and its stream, that a kernel before it does not let pass."""
+
+    device = None
+
+    def __init__(self, *place):
+        self.passed = not _Endless.hangs
+
+    def record(self, stream):
+        pass
+
+    hangs = False
+
+
+def test_a_kernel_that_hangs_is_left_out_of_the_next_trial(monkeypatch, tmp_path):
+    monkeypatch.setattr(contest_module, "Flush", lambda *facts: None)
+    monkeypatch.setattr(contest_module, "Event", _Endless)
+    monkeypatch.setattr(contest_module, "HANGS_S", 0.01)
+
+    def hangs():
+        _Endless.hangs = True
+        return lambda: torch.zeros(1)
+
+    path, tried = tmp_path / "kept.json", []
+    makers = {"first": hangs, "second": lambda: tried.append("second")}
+    with pytest.raises(HungError, match="first did not end within") as found:
+        hold_contest(path, makers, torch.zeros(1), _Endless(), TARGET)
+    assert (found.value.name, tried, kept_order(path)) == ("first", [], None)
+    _Endless.hangs = False
+    assert hold_contest(path, makers, torch.zeros(1), _Endless(), TARGET, listed=2) == ([], ["first"])
+    assert tried == ["second"]
+    assert read_kept(path) == {"order": [], "wrong": ["first"], "hung": ["first"], "listed": 2}
+
+
+def test_a_trial_is_held_again_without_what_hung(monkeypatch):
+    signature, told, commands = GemmSignature(64, 64, 64, dtype="bf16"), [], []
+
+    def follow(command, seconds, heard, environment):
+        commands.append((command, seconds))
+        heard("first did not end within 20 s" if len(commands) < 3 else "tell: 4 ways run")
+        return trial.HUNG if len(commands) < 3 else 0
+
+    monkeypatch.setattr(trial, "follow", follow)
+    monkeypatch.setenv("TILESMITH_RIVAL_SECONDS", "100")
+    monkeypatch.setattr(RIVAL, "needs_trial", lambda *facts: True)
+    assert trial.untried([RIVAL], signature, TARGET, 0, told.append) == {}
+    assert told == ["first did not end within 20 s"] * 2 + ["4 ways run"]
+    assert commands[0][0] == commands[2][0]
+    assert 90 < commands[2][1] <= 100
+
+
+def test_a_process_whose_kernel_hangs_ends_at_once(tmp_path):
+    """Without the interpreter's own end, which would wait for the device."""
+    program = (
+        "import atexit, runpy, sys; import tilesmith.problems.keys as keys\n"
+        "from tilesmith.compare.rival import HungError\n"
+        "def parse_key(key): raise HungError('a kernel did not end within 20 s', 'a kernel')\n"
+        "keys.parse_key, sys.argv = parse_key, ['trial', 'cutlass', 'key', 'cpu', '1']\n"
+        "atexit.register(print, 'waits')\n"
+        "runpy.run_module('tilesmith.compare.trial', run_name='__main__')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (trial.HUNG, "a kernel did not end within 20 s\n"), ended.stderr

@@ -36,7 +36,8 @@ from workers import environment, keep_to_my_cores  # noqa: E402
 
 from tilesmith.compare.cutlass.rival import RIVAL as CUTLASS  # noqa: E402
 from tilesmith.compare.places import rivals_folder  # noqa: E402
-from tilesmith.compare.rival import NOT_TUNED, Rival, Setting, TriedRival, Way, chosen_rivals  # noqa: E402
+from tilesmith.compare.rival import NOT_TUNED, HungError, Rival, Setting, TriedRival, Way, chosen_rivals  # noqa: E402
+from tilesmith.compare.trial import HUNG  # noqa: E402
 from tilesmith.compare.trial import main as try_rival  # noqa: E402
 from tilesmith.errors import ArgumentError  # noqa: E402
 from tilesmith.lab.results import Result, Theirs, newest, read_results  # noqa: E402
@@ -175,8 +176,11 @@ def race_all(
         except subprocess.TimeoutExpired:
             clock.say(f"the race of {said(problems[int(at.read_text())])} took too long")
             break
-        clock.say(f"the race of {said(problems[int(at.read_text())])} killed its process")
-        racer, start = None, int(at.read_text()) + 1
+        number = int(at.read_text())
+        if racer.returncode != HUNG:  # else the race goes on without the kernel that hung
+            clock.say(f"the race of {said(problems[number])} killed its process")
+            number += 1
+        racer, start = None, number
     if racer is not None and racer.poll() is None:
         racer.kill()
         racer.wait()
@@ -205,6 +209,9 @@ def race_step(problems: list[GemmSignature], rivals: list[TriedRival], start: in
                 try:
                     with redirect_stdout(told):
                         try_rival(rival.name, each.canonical.key(), "cuda:0", 0)
+                except HungError as error:
+                    print(f"{said(each)}: {rival.name}: {error}", flush=True)
+                    os._exit(HUNG)
                 except Exception as error:
                     print(f"{said(each)}: {rival.name}: {type(error).__name__}: {error}"[:300], flush=True)
                     torch.cuda.synchronize()  # raises where the context is lost: another process goes on

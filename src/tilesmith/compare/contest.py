@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 
 from tilesmith.compare.bench_records import FOREIGN_TOLERANCE, NEAR
 from tilesmith.compare.places import keep, read_kept
+from tilesmith.compare.rival import HungError
 from tilesmith.errors import LaunchError
 from tilesmith.measure.device_flush import WAIT_CYCLES, Flush
 from tilesmith.measure.device_timing import interleave_on_device
@@ -21,8 +23,31 @@ RACE_S = 30.0
 # Ways that a few calls show to be this much slower than the fastest one are not raced, nor more than so many: a library
 # has hundreds for a small product.
 HOPELESS, MOST, QUICK_CALLS = 1.6, 32, 3
+HANGS_S = 20.0  # after which a call counts as one that never ends
 
 Compute = Callable[[], torch.Tensor]
+
+
+def hold_contest(
+    path: Path, makers: Mapping[str, Callable[[], Compute | None]], truth: torch.Tensor, stream: Stream,
+    target: CudaTarget, **more: object,
+) -> tuple[list[tuple[str, float]], list[str]]:  # fmt: skip
+    """``contest``, whose order is kept in the file ``path``, with ``more`` for readers.
+
+    A call that hung in a process before, as the file says, is left out, and counts as one that fails.
+
+    Raises:
+        HungError: A call hung. The file says which, and the caller's process should end.
+    """
+    hung = list((read_kept(path) or {}).get("hung", ()))
+    try:
+        order, wrong = contest({name: make for name, make in makers.items() if name not in hung}, truth, stream, target)
+    except HungError as error:
+        keep(path, {"hung": [*hung, error.name]})
+        raise
+    wrong += [name for name in makers if name in hung]
+    keep(path, {"order": order, "wrong": wrong, **({"hung": hung} if hung else {}), **more})
+    return order, wrong
 
 
 def contest(
@@ -42,6 +67,7 @@ def contest(
 
     Raises:
         LaunchError: One of them took the device's context along, so that nothing is known of those behind it.
+        HungError: One of them did not end within ``HANGS_S``; it has its name.
     """
     calls: dict[str, Compute] = {}
     quick: dict[str, float] = {}
@@ -50,9 +76,15 @@ def contest(
     for name, make in makers.items():
         try:
             call = make()
-            right = call is None or is_near(call(), truth)
+            right = True
+            if call is not None:
+                found = call()
+                _require_end(stream, name)
+                right = is_near(found, truth)
             if right and call is not None:
-                quick[name], calls[name] = _quick_us(call, stream, flush), call
+                quick[name], calls[name] = _quick_us(call, stream, flush, name), call
+        except HungError:
+            raise
         except Exception:  # a compiler's, or the device's
             right = False
             _require_context(stream, name)
@@ -75,9 +107,14 @@ def _require_context(stream: Stream, name: str) -> None:
         raise LaunchError(f"{name} took the device's context along: {error}") from None
 
 
-def keep_order(path: Path, order: Iterable[tuple[str, float]], wrong: Iterable[str], **more: object) -> None:
-    """Keep what a contest found in the file ``path``, with ``more`` for readers."""
-    keep(path, {"order": list(order), "wrong": list(wrong), **more})
+def _require_end(stream: Stream, name: str) -> None:
+    """Wait for what is queued."""
+    end, until = Event(stream.device), time.monotonic() + HANGS_S
+    end.record(stream)
+    while not end.passed:
+        if time.monotonic() > until:
+            raise HungError(f"{name} did not end within {HANGS_S:.0f} s", name)
+        time.sleep(0.0002)
 
 
 def kept_order(path: Path) -> list[str] | None:
@@ -102,13 +139,13 @@ def worth_racing(quick_us: Mapping[str, float]) -> list[str]:
     return sorted(near, key=quick_us.__getitem__)[:MOST]
 
 
-def _quick_us(call: Compute, stream: Stream, flush: Flush) -> float:
+def _quick_us(call: Compute, stream: Stream, flush: Flush, name: str) -> float:
     begin, end = Event(stream.device), Event(stream.device)
     flush.queue(stream, WAIT_CYCLES)  # the host queues the calls meanwhile
     begin.record(stream)
     held = [call() for _ in range(QUICK_CALLS)]
     end.record(stream)
-    end.synchronize()
+    _require_end(stream, name)
     del held
     return end.microseconds_since(begin) / QUICK_CALLS
 

@@ -13,11 +13,19 @@ from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
-from tilesmith.errors import ArgumentError
+from tilesmith.errors import ArgumentError, LaunchError
 from tilesmith.loading import import_whole
 from tilesmith.problems.rewrite import Signature
 from tilesmith.spelling import did_you_mean
 from tilesmith.targets.target import Target
+
+
+class HungError(LaunchError):
+    """The kernel ``name`` of a rival did not end: its process can do nothing more on that device."""
+
+    def __init__(self, message: str, name: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 @dataclass(frozen=True)

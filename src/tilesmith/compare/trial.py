@@ -2,19 +2,22 @@
 
     python -m tilesmith.compare.trial RIVAL KEY DEVICE THREADS
 
-What a trial compiles or finds is kept by the rival; the process that measures calls only what has run once.
+What a trial compiles or finds is kept by the rival; the process that measures calls only what has run once. A rival
+that knows which of its kernels hung says so (``HungError``): its trial is held again without that one.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 
 from tilesmith import env
 from tilesmith.compare.commands import follow
-from tilesmith.compare.rival import Rival, Setting, TriedRival, rivals_of
+from tilesmith.compare.rival import HungError, Rival, Setting, TriedRival, rivals_of
 from tilesmith.dispatch.locations import target_of
 from tilesmith.errors import TilesmithError, shortened
 from tilesmith.problems.keys import parse_key
@@ -26,6 +29,7 @@ from tilesmith.toolchain.python_process import child_environment
 
 Tell = Callable[[str], None]
 _TOLD = "tell: "
+HUNG = 75  # exit status of a trial in which a kernel did not end
 
 
 def quiet(line: str) -> None:
@@ -72,8 +76,12 @@ def _try_alone(name: str, signature: Signature, target: Target, ordinal: int, te
             last = line.strip() or last
 
     command = [sys.executable, "-m", "tilesmith.compare.trial", name, signature.key(), *where]
+    until, status = time.monotonic() + seconds, HUNG
     try:
-        status = follow(command, seconds, heard, environment=child_environment())
+        while status == HUNG:
+            status = follow(command, max(1.0, until - time.monotonic()), heard, environment=child_environment())
+            if status == HUNG:
+                tell(last)
     except subprocess.TimeoutExpired:
         return f"its trial took more than {seconds:.0f} s (TILESMITH_RIVAL_SECONDS)"
     if status == 0:
@@ -109,5 +117,8 @@ def main(name: str, key: str, device: str, threads: int) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    except HungError as error:
+        print(error, flush=True)
+        os._exit(HUNG)  # the interpreter's own end waits for the device
     except Exception as error:
         sys.exit(f"{type(error).__name__}: {error}")

@@ -52,7 +52,7 @@ class TritonRival:
 
     def trial(self, setting: Setting, stream: Any, tell: Callable[[str], None]) -> None:
         """Let its configs race, and keep their order."""
-        from tilesmith.compare.contest import contest, keep_order
+        from tilesmith.compare.contest import hold_contest
         from tilesmith.compare.triton_matmul import CONFIGS
         from tilesmith.solvers.external.library import GemmCall, device_tensors
 
@@ -63,8 +63,7 @@ class TritonRival:
         truth = GemmCall(signature, "cublas").compute(tensors)
         tell(f"Triton: {len(CONFIGS)} configs")
         ways = {config.name: partial(_call, signature, config, tensors) for config in CONFIGS}
-        order, wrong = contest(ways, truth, stream, target)
-        keep_order(self._kept(signature, target), order, wrong)
+        hold_contest(self._kept(signature, target), ways, truth, stream, target)
 
     @contextmanager
     def ways(self, setting: Setting) -> Iterator[Sequence[Way]]:

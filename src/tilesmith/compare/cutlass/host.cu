@@ -26,6 +26,8 @@ struct Problem {
 
 struct Prepared {
   Gemm gemm;
+  Problem problem;
+  void *workspace; // nullptr where there is none
 };
 
 template <class Scheduler, class = void> struct HasSplits : std::false_type {};
@@ -105,9 +107,9 @@ TILESMITH_API int64_t ts_cutlass_workspace(const Problem *problem) {
 
 /// Prepares the problem, with a workspace that is its own until `ts_cutlass_free`.
 TILESMITH_API int ts_cutlass_prepare(const Problem *problem, void *workspace, void *stream, void **made) {
-  auto *found = new (std::nothrow) Prepared;
-  if (found == nullptr) return int(cutlass::Status::kErrorInternal);
   const auto arguments = arguments_of<TILESMITH_KERNEL>(*problem);
+  auto *found = new (std::nothrow) Prepared{{}, *problem, Gemm::get_workspace_size(arguments) ? workspace : nullptr};
+  if (found == nullptr) return int(cutlass::Status::kErrorInternal);
   const auto status = found->gemm.initialize(arguments, workspace, static_cast<cudaStream_t>(stream));
   if (status != cutlass::Status::kSuccess) {
     delete found;
@@ -119,7 +121,17 @@ TILESMITH_API int ts_cutlass_prepare(const Problem *problem, void *workspace, vo
 
 /// Queues the product.
 TILESMITH_API int ts_cutlass_run(void *prepared, void *stream) {
-  const auto status = static_cast<Prepared *>(prepared)->gemm.run(static_cast<cudaStream_t>(stream));
+  auto *const found = static_cast<Prepared *>(prepared);
+  const auto queue = static_cast<cudaStream_t>(stream);
+#if TILESMITH_CUTLASS3
+  // Stream-k counts in its workspace, and waits for exact counts: those of the last call would let it wait for ever.
+  if (found->workspace != nullptr) {
+    const auto cleared =
+        TILESMITH_KERNEL::initialize_workspace(arguments_of<TILESMITH_KERNEL>(found->problem), found->workspace, queue);
+    if (cleared != cutlass::Status::kSuccess) return int(cleared);
+  }
+#endif
+  const auto status = found->gemm.run(queue);
   if (status != cutlass::Status::kSuccess) return int(status);
   const auto error = cudaPeekAtLastError();
   return error == cudaSuccess ? 0 : 1000 + int(error);

@@ -74,7 +74,7 @@ class CutlassRival:
 
     def trial(self, setting: Setting, stream: Any, tell: Callable[[str], None]) -> None:
         """Compile its kernels, let them race, and keep their order; ``CompileError`` if none is compiled."""
-        from tilesmith.compare.contest import contest, keep_order
+        from tilesmith.compare.contest import hold_contest
         from tilesmith.compare.cutlass.race import makers
         from tilesmith.solvers.external.library import GemmCall, device_tensors
 
@@ -90,10 +90,11 @@ class CutlassRival:
         (tensors,) = device_tensors(setting.signature, setting.values, setting.ordinal)
         truth = GemmCall(setting.signature, "cublas").compute(tensors)
         ways = makers(product, kernels, built.libraries, target.cores, tensors, truth, setting.stream)
-        order, wrong = contest(ways, truth, stream, target)
+        order, wrong = hold_contest(
+            self._kept(product, target), ways, truth, stream, target, failed=built.failed, listed=len(kernels)
+        )
         right = len(ways) - len(wrong)
         tell(f"CUTLASS: {right} ways of {len(built.libraries)} kernels run, {len(wrong)} fail; {len(order)} raced")
-        keep_order(self._kept(product, target), order, wrong, failed=built.failed, listed=len(kernels))
 
     @contextmanager
     def ways(self, setting: Setting) -> Iterator[Sequence[Way]]:
