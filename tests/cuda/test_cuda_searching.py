@@ -213,15 +213,21 @@ def test_a_kernel_that_is_slow_beside_others_has_failed(place, monkeypatch):
     assert (result.trials, result.failed) == (12, 1)
 
 
-def test_no_time_is_kept_for_a_compilation_that_nothing_needs(place, monkeypatch):
-    budgets = []
+@pytest.fixture
+def budgets(monkeypatch):
+    """Those of the searches of a test."""
+    kept = []
 
     class Kept(session._Budget):
         def __init__(self, *arguments, **named):
             super().__init__(*arguments, **named)
-            budgets.append(self)
+            kept.append(self)
 
     monkeypatch.setattr(session, "_Budget", Kept)
+    return kept
+
+
+def test_no_time_is_kept_for_a_compilation_that_nothing_needs(place, budgets, monkeypatch):
     compilers(monkeypatch, lambda number: 0.3)
     for known in (False, True):  # a finalist of an earlier search may have to be compiled again
         tune(GEMM, H200, max_trials=16 if known else 8, max_seconds=120.0, **QUICK, **place)
@@ -233,6 +239,18 @@ def test_the_playoff_of_short_kernels_is_expected_to_be_short():
     long, short = (session._Budget(None, 12.0, 1.5, best_s=1e-5, round_s=each) for each in (session.math.inf, 5e-4))
     assert long.races_s == pytest.approx(1.44 * 4 / 3)
     assert short.races_s == pytest.approx(2 * 31 * 5 * 5e-4 * 4 / 3)
+
+
+def test_the_playoff_of_long_kernels_has_time_for_their_rests(place, budgets, monkeypatch):
+    """A sample of 20 ms is followed by 200 ms of rest: both races of five finalists need 6.6 s. A search that has few
+    seconds keeps less than half of them for its races.
+    """
+    compilers(monkeypatch, lambda number: 0.0)
+    tune(GEMM, H200, max_trials=2, max_seconds=120.0, **QUICK, **place)
+    budgets[-1].best_s, budgets[-1].max_seconds = 0.02, 60.0
+    assert budgets[-1].races_s == pytest.approx(2 * 3 * 5 * 0.22)
+    budgets[-1].max_seconds = 12.0
+    assert budgets[-1].races_s == pytest.approx(2 * 0.2 * 12.0)
 
 
 def test_the_winner_is_not_compiled_again(place, monkeypatch):

@@ -45,6 +45,11 @@ _LONGEST_WAIT: Final = 16 * WAIT_CYCLES
 Call = Callable[[int], object]
 
 
+def rested(seconds: float) -> float:
+    """What a sample of a call of so many seconds takes, with the rest behind it."""
+    return seconds * (1 + REST) if seconds > LONG_S else seconds
+
+
 def calls_in_row(least_s: float, nbytes: float, free_bytes: float) -> int:
     """The calls of a sample, for a problem that takes ``least_s`` seconds at least on tensors of ``nbytes``."""
     room = min(_ROW_BYTES, free_bytes / _ROW_SHARE)
@@ -107,7 +112,7 @@ def interleave_on_device(
                 (item.late if late else item.samples).append(seconds)
             item.seconds = quantile(sorted(item.samples or item.late), 0.5)
             if item.seconds > LONG_S:
-                time.sleep(REST * item.seconds)
+                time.sleep(rested(item.seconds) - item.seconds)
         if drop_ratio is not None and done >= 2:
             best = min(item.seconds for item in series.values() if not item.dropped)
             for item in series.values():

@@ -47,6 +47,7 @@ BATCH = 8  # that a CPU compiles together, and that are measured together
 LEAST = 5  # configs that a search on a GPU measures, if they are compiled when its time is over
 AHEAD = 2  # points that are on their way for each of a GPU's compilers
 SLOW_S = 5.0  # a kernel that takes a GPU's compiler longer is not worth the batch that waits for it
+RESTS_SHARE = 0.2  # of a search's seconds, at most, that are kept for the rests of each race
 PLAYOFF_S = (0.3, 1.5)  # seconds, at least and at most
 SHIP_S = 0.5  # to compile the winner alone, at least
 LATE_SHARE, LATE_S = 0.2, 2.0  # how much longer than its budget a search may take: the larger of the two
@@ -125,8 +126,10 @@ def tune(
         if value is not None and not value > 0:
             raise TilesmithError(f"{name} must be above 0, got {value}")
     on_device = False
+    rested: Callable[[float], float] = float
     if isinstance(target, CudaTarget):
         from tilesmith.measure.device_check import can_check_on_device
+        from tilesmith.measure.device_timing import rested
 
         on_device = can_check_on_device(signature.canonical)
     wanted = 3 * tensor_bytes(signature) if on_device else oracle_bytes(signature) + 3 * tensor_bytes(signature)
@@ -134,7 +137,7 @@ def tune(
     finding = strategy == "defaults"
     budget = _Budget(max_trials, max_seconds, PLAYOFF_S[0] if finding else PLAYOFF_S[1], hard or not finding, started)
     job = make_job(signature, target, "find" if finding else TUNE, among, device, external)
-    budget.external = bool(job.external_points)
+    budget.external, budget.rested = bool(job.external_points), rested
     solvers = worthwhile(list(job.solvers.values()))
     search = _Search(job, STRATEGIES[strategy](solvers, seed), database, budget, progress or silent)
     budget.waits = search.streams
@@ -218,8 +221,9 @@ class _Budget:
 
     ``compile_s``, ``check_s``, ``certify_s``, ``round_s`` and ``best_s`` are what the search has met: the shortest
     compilation, the longest check of a config, the longest of one that may be chosen, the longest that a config took in
-    a round of a race, the fastest kernel. With ``external`` other libraries' kernels are loaded in the playoff. No
-    seconds count while it ``waits`` for a device's process to be up.
+    a round of a race, the fastest kernel. ``rested`` is what a sample of so many seconds takes, with what a device
+    rests behind it. With ``external`` other libraries' kernels are loaded in the playoff. No seconds count while it
+    ``waits`` for a device's process to be up.
     """
 
     max_trials: int | None
@@ -233,6 +237,7 @@ class _Budget:
     best_s: float = 0.0
     certify_s: float = 0.0
     round_s: float = math.inf
+    rested: Callable[[float], float] = float
     external: bool = False
     waits: bool = False
     stages: dict[str, float] = field(default_factory=dict)
@@ -265,8 +270,9 @@ class _Budget:
     @property
     def races_s(self) -> float:
         """Seconds of both races of the playoff: twice what the rounds of the search let one expect. Each of the
-        finalists runs three times at least in a race."""
-        least = 3 * (FINALISTS + 1) * self.best_s
+        finalists runs three times at least in a race, and the device rests behind each run of a long kernel."""
+        runs, share = 3 * (FINALISTS + 1), RESTS_SHARE * (self.max_seconds or math.inf)
+        least = max(runs * self.best_s, min(runs * self.rested(self.best_s), share))
         whole = min(self.playoff_s, 2 * ROUNDS * (FINALISTS + 1) * self.round_s)
         return max(whole, least) + max(whole * SECOND_RACE, least)
 
