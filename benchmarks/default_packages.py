@@ -48,13 +48,6 @@ NAME = "default"
 CPUS = tuple(f"{level}:{cores}:generic" for level in ("x86_64-v3", "x86_64-v4") for cores in (1, 4, 16))
 TARGETS = ("sm_90a:132:h200", *CPUS)
 MOST = 15_000_000  # bytes
-# The revisions that the solvers had when the searches were made.
-REVISIONS = {
-    "wgmma_gemm": 6, "wgmma_conv": 5, "wgmma_halo": 5, "wgmma_halo_wrw": 2, "mma_dense": 5, "ffma_dense": 4,
-    "mma_thin": 2, "wgmma_thin": 2, "cuda_depthwise": 1, "mma_depthwise": 1, "mma_narrow_groups": 1, "first_layer": 2,
-    "first_layer_wrw": 1, "mma_phases": 1, "wgmma_phases": 1, "mma_runs": 1, "mma_runs_bwd": 1, "mma_runs_wrw": 1,
-    "wgmma_gemm_copied": 1, "ffma_thin": 1, "first_rows": 1, "first_rows_wrw": 1,
-}  # fmt: skip
 
 
 def main() -> int:
@@ -124,10 +117,10 @@ def rows_of(found: dict[str, Any]) -> Iterator[Record]:
     for item in (item for items in found["lists"].values() for item in items):
         signature = dict(parse_problem(item["command"]).signatures).get(item["direction"])
         bench = item["bench"]
-        if signature is None or bench.get("status") != "ok" or REVISIONS.get(_bare(bench["solver"])) is None:
+        if signature is None or bench.get("status") != "ok":
             continue
-        name = bench["solver"]
-        if revision_of(name) != REVISIONS[_bare(name)]:
+        name, revision = bench["solver"], item.get("revision")
+        if revision is None or revision != revision_of(name):
             continue
         (candidate,) = candidates(signature, target, (name,)) or (None,)
         if candidate is None or not isinstance(candidate.verdict, Accepted):
@@ -137,17 +130,12 @@ def rows_of(found: dict[str, Any]) -> Iterator[Record]:
             continue
         draft = candidate.solver.draft(candidate.geometry, config, target)
         yield Record(
-            signature.canonical.key(), target.name, name, str(config), revision_of(name) or 0, bench["time_us"],
+            signature.canonical.key(), target.name, name, str(config), revision, bench["time_us"],
             bench["spread_us"], bench["samples"], bench["prepare_us"],
             workspace_bytes(draft, target) + draft.packed_bytes, bench["error"], bench["bound"],
             method=found["method"], compiler=machine["nvrtc"], generator=item.get("generator", ""),
             host=f"{machine['gpu']}, driver {machine['driver_version']}", date=machine["date"][:10], origin="import",
         )  # fmt: skip
-
-
-def _bare(name: str) -> str:
-    """The solver of a candidate's name, without the form and without the layout changes around it."""
-    return name.partition("@")[0].removesuffix("_nhwc")
 
 
 if __name__ == "__main__":

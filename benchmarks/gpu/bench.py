@@ -32,6 +32,7 @@ from gpu_cases import listed  # noqa: E402
 from tables import facts, slug  # noqa: E402
 from workers import Task, WorkerPool  # noqa: E402
 
+from tilesmith.db.upkeep import revision_of  # noqa: E402
 from tilesmith.errors import TilesmithError  # noqa: E402
 from tilesmith.solvers.generation import generator_digest  # noqa: E402
 from tilesmith.targets.detect_cuda import cuda_devices, cuda_target_of  # noqa: E402
@@ -212,7 +213,8 @@ class Results:
             problem = (name, task["command"], task["direction"])
             works = (row.get("bench") or {}).get("status") == "ok"
             if works or (self._rows.get(problem, {}).get("bench") or {}).get("status") != "ok":
-                self._rows[problem] = kept | {"generator": generator_digest("cuda")}
+                solver = (row.get("bench") or {}).get("solver") or ""
+                self._rows[problem] = kept | {"generator": generator_digest("cuda"), "revision": revision_of(solver)}
         self._write_sometimes()
 
     def _write_sometimes(self) -> None:

@@ -29,7 +29,7 @@ def searches(monkeypatch, tmp_path):
     items = copy.deepcopy([*dense[:3], thin])
     items[1]["bench"]["status"] = "failed"
     items[2]["bench"]["config"] = items[2]["bench"]["config"].replace("block_k=", "block_k=7")
-    monkeypatch.setitem(command.REVISIONS, "mma_thin", 1)
+    items[3]["revision"] -= 1
     found["lists"] = {"boo": items}
     path = tmp_path / "searches.json"
     path.write_text(json.dumps(found))
