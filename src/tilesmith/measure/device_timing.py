@@ -46,7 +46,7 @@ Call = Callable[[int], object]
 
 
 def rested(seconds: float) -> float:
-    """What a sample of a call of so many seconds takes, with the rest behind it."""
+    """Seconds of one sample of a call that takes ``seconds``, and of the rest that follows it (see *Method*)."""
     return seconds * (1 + REST) if seconds > LONG_S else seconds
 
 
