@@ -243,14 +243,33 @@ def test_the_playoff_of_short_kernels_is_expected_to_be_short():
 
 def test_the_playoff_of_long_kernels_has_time_for_their_rests(place, budgets, monkeypatch):
     """A sample of 20 ms is followed by 200 ms of rest: both races of five finalists need 6.6 s. A search that has few
-    seconds keeps less than half of them for its races.
+    seconds has fewer finalists, and keeps less than half of its seconds for their races.
     """
     compilers(monkeypatch, lambda number: 0.0)
     tune(GEMM, H200, max_trials=2, max_seconds=120.0, **QUICK, **place)
     budgets[-1].best_s, budgets[-1].max_seconds = 0.02, 60.0
+    assert budgets[-1].finalists == 4
     assert budgets[-1].races_s == pytest.approx(2 * 3 * 5 * 0.22)
-    budgets[-1].max_seconds = 12.0
-    assert budgets[-1].races_s == pytest.approx(2 * 0.2 * 12.0)
+    for seconds, finalists in ((12.0, 2), (8.0, 1), (2.0, 1)):
+        budgets[-1].max_seconds = seconds
+        assert budgets[-1].finalists == finalists
+        assert budgets[-1].races_s == pytest.approx(2 * min(0.2 * seconds, 3 * (finalists + 1) * 0.22))
+
+
+@pytest.mark.parametrize("us", [100.0, 20_000.0])
+def test_long_kernels_race_at_the_end_alone(place, budgets, monkeypatch, us):
+    """A race of a few takes seconds, in which ten times as many can be loaded and timed roughly."""
+    compilers(monkeypatch, lambda number: 0.0)
+    monkeypatch.setattr(session, "AHEAD", 8)
+    monkeypatch.setattr(StandInWorker, "timing", lambda self, name: Timing(us + len(name), 0.0, 9, "stand-in", us))
+    tune(GEMM, H200, max_trials=16, max_seconds=12.0, **QUICK, **place)
+    seen = [request for worker in StandInWorker.made for request in worker.seen]
+    entrants = [len(request.names) for request in seen if isinstance(request, Race)]
+    if us < 1000.0:
+        assert len(entrants) > 2
+    else:
+        assert len(entrants) == 2
+        assert max(entrants) <= budgets[-1].finalists + 1 == 3
 
 
 def test_the_winner_is_not_compiled_again(place, monkeypatch):

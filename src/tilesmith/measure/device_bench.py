@@ -133,17 +133,17 @@ class DeviceBench:
     def time(
         self, callables: Mapping[str, Call], *, budget_s: float, rounds: int, drop_ratio: float | None = None,
         before: Callable[[str], None] | None = None, estimates: Mapping[str, float] | None = None,
-        calls: int | None = None,
+        calls: int | None = None, rests: bool = True,
     ) -> dict[str, Timing]:  # fmt: skip
         """``measure.device_timing.interleave_on_device`` on this problem's stream, in rows of ``calls``."""
         return interleave_on_device(
             callables, self.checker.stream, self.flush, calls=calls or self.calls, budget_s=budget_s, rounds=rounds,
-            drop_ratio=drop_ratio, before=before, estimates=estimates,
+            drop_ratio=drop_ratio, before=before, estimates=estimates, rests=rests,
         )  # fmt: skip
 
     def quick(self, call: Call) -> Timing:
-        """A first, rough measurement."""
-        return self.time({"": call}, budget_s=QUICK_S, rounds=QUICK_ROUNDS)[""]
+        """A first, rough measurement, without rests."""
+        return self.time({"": call}, budget_s=QUICK_S, rounds=QUICK_ROUNDS, rests=False)[""]
 
 
 def time_plan(

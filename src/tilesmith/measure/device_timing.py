@@ -14,7 +14,7 @@ Method
 - A *round* takes one sample of each candidate, in an order that rotates; for short kernels a round takes several
   samples each, so that the host waits for the device once a round.
 - After a sample of a kernel longer than ``LONG_S`` the device rests ten times as long: a card at its power limit
-  lowers its clock, and the times of a hot card rank its coolers.
+  lowers its clock, and the times of a hot card rank its coolers. A first, rough measurement has no rests.
 - The result is the median, with the notch of ``measure.timing``.
 """
 
@@ -76,7 +76,7 @@ class _Pace:
 def interleave_on_device(
     callables: Mapping[str, Call], stream: Stream, flush: Flush, *, calls: int, budget_s: float, rounds: int,
     drop_ratio: float | None = None, before: Callable[[str], None] | None = None,
-    estimates: Mapping[str, float] | None = None,
+    estimates: Mapping[str, float] | None = None, rests: bool = True,
 ) -> dict[str, Timing]:  # fmt: skip
     """Time every candidate: ``rounds`` rounds, or as many as ``budget_s`` seconds allow (three at least).
 
@@ -111,7 +111,7 @@ def interleave_on_device(
             for seconds, late in _sample(item, stream, flush, count, pace):
                 (item.late if late else item.samples).append(seconds)
             item.seconds = quantile(sorted(item.samples or item.late), 0.5)
-            if item.seconds > LONG_S:
+            if rests and item.seconds > LONG_S:
                 time.sleep(rested(item.seconds) - item.seconds)
         if drop_ratio is not None and done >= 2:
             best = min(item.seconds for item in series.values() if not item.dropped)

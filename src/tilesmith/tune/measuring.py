@@ -6,6 +6,7 @@ scaled by its ratio to that config's time.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,20 +29,34 @@ KEPT = 4  # of the fastest plans stay loaded
 QUICK = 1.25  # first estimates are rough: a race decides among those within this of the fastest
 DROP = 1.1
 ROUNDS = 7
+LEAST_RUNS = 3  # of each config in a race
+RACE_S = 0.5  # of a race among new configs, at most, if loading them took less
 CERTIFIED_RUNS = 3  # times what the first check may take
 
 
 class Measurer:
-    """Measures in ``runner`` and keeps what it finds in ``log``."""
+    """Measures in ``runner`` and keeps what it finds in ``log``.
 
-    def __init__(self, job: Job, runner: Runner, log: TrialLog, external_s: Callable[[], float] | None = None) -> None:
+    ``rested`` is what a sample of so many seconds takes, with what a device rests behind it.
+    """
+
+    def __init__(
+        self, job: Job, runner: Runner, log: TrialLog, external_s: Callable[[], float] | None = None,
+        rested: Callable[[float], float] = float,
+    ) -> None:  # fmt: skip
         self.job = job
         self.runner = runner
         self.log = log
+        self.rested = rested
         self.external_s = external_s or (lambda: EXTERNAL_S)  # seconds that other libraries' kernels may take now
 
     def measure(self, batch: Sequence[CompiledPoint], out_of_time: Callable[[], bool]) -> list[Point]:
-        """Check every config, and race the promising ones with the fastest so far. Returns the checked points."""
+        """Check every config, and race the promising ones with the fastest so far. Returns the checked points.
+
+        The race takes no longer than it took to load them: of slow ones fewer enter, or there is none, and what was
+        measured when they were loaded counts.
+        """
+        began = time.monotonic()
         estimates: dict[Point, Timing] = {}
         reached = []
         for built in batch:
@@ -52,7 +67,7 @@ class Measurer:
             if quick is not None:
                 estimates[built.point] = quick
         if estimates:
-            self._rank(estimates)
+            self._rank(estimates, max(RACE_S, time.monotonic() - began))
         # Each solver's best is checked in the end: what stays loaded is not compiled again.
         kept = {*self.log.fastest(KEPT), *self.log.fastest_of(self.job.candidates).values(), self.job.untuned}
         keep = set(map(str, kept))
@@ -147,15 +162,17 @@ class Measurer:
             self._fail(named[name], refused)
         return {named[name]: timing for name, timing in result.timings.items()}
 
-    def _rank(self, estimates: dict[Point, Timing]) -> None:
+    def _rank(self, estimates: dict[Point, Timing], seconds: float) -> None:
         leader = self._leader(estimates)
         order = sorted(estimates, key=lambda point: estimates[point].low_us)
         fastest = estimates[order[0]].low_us
         if leader is not None:
             fastest = min(fastest, self.log.time_s[leader] * 1e6)
-        # The machine may be slower now than when the leader was timed, so two always enter.
-        entrants = [p for place, p in enumerate(order) if place < 2 or estimates[p].low_us <= QUICK * fastest]
-        result = self.race([*entrants, *([leader] if leader is not None else [])], ROUNDS, 0.05 * len(entrants), DROP)
+        room = int(min(len(order), seconds / (LEAST_RUNS * self.rested(max(fastest, 1e-3) * 1e-6)) - (leader is not None)))
+        # The machine may be slower now than when the leader was timed, so two enter even if they were slower.
+        entrants = order[: max(2, sum(estimates[point].low_us <= QUICK * fastest for point in order))][: max(0, room)]
+        racers = [*entrants, *([leader] if entrants and leader is not None else [])]
+        result = self.race(racers, ROUNDS, 0.05 * len(entrants), DROP)
         scale = self.log.time_s[leader] * 1e6 / result[leader].low_us if leader in result else 1.0
         for point, quick in estimates.items():
             if not self.log.records[point].ok:

@@ -45,16 +45,17 @@ class Outcome:
 
 def decide(
     job: Job, measurer: Measurer, units: UnitBuilder, cache: ArtifactCache, budget_s: float,
-    left_s: Callable[[], float],
+    left_s: Callable[[], float], most: int,
 ) -> tuple[Outcome, Shipped]:  # fmt: skip
     """Run both races (the first takes ``budget_s`` seconds) and store the winner in the cache.
 
-    ``left_s`` returns the seconds that are left to check the best configs of the remaining solvers.
+    ``left_s`` returns the seconds that are left to check the best configs of the remaining solvers; ``most`` is the
+    number of finalists beside the untuned default for which there is time.
 
     Raises ``NoSolutionError`` if nothing works.
     """
     while True:  # until what wins can be launched; what cannot has failed, and is not met again
-        outcome = play(job, measurer, units, budget_s)
+        outcome = play(job, measurer, units, budget_s, most)
         shipped = ship(job, measurer, units, outcome.order, cache)
         if shipped is None:
             continue
@@ -93,12 +94,12 @@ def to_certify(ready: Sequence[Point], untuned: Point, log: TrialLog) -> list[Po
     return [untuned] if untuned in ready and log.time_s[untuned] < min(passed) else []
 
 
-def play(job: Job, measurer: Measurer, units: UnitBuilder, budget_s: float) -> Outcome:
+def play(job: Job, measurer: Measurer, units: UnitBuilder, budget_s: float, most: int) -> Outcome:
     """Time the finalists for ``budget_s`` seconds. Raises ``NoSolutionError`` if none works."""
     log = measurer.log
     timings: dict[Point, Timing] = {}
     while not timings:
-        finalists = _loaded(job, measurer, units, choose_finalists(job, log))
+        finalists = _loaded(job, measurer, units, choose_finalists(job, log, most))
         finalists = finalists or [last_resort(job, measurer, units)]
         before = dict(log.time_s)
         others = [point for point in job.external_points if point not in log.records or log.records[point].ok]
@@ -142,12 +143,14 @@ def _scaled(timing: Timing, factor: float) -> Timing:
     )
 
 
-def choose_finalists(job: Job, log: TrialLog) -> list[Point]:
-    """The fastest few, every solver that comes near, and the untuned default."""
+def choose_finalists(job: Job, log: TrialLog, most: int = FINALISTS) -> list[Point]:
+    """The fastest few, every solver that comes near, and the untuned default; ``most`` beside it if below FINALISTS."""
     found = log.fastest(FINALISTS)
     if found:
         near = NEAR * log.time_s[found[0]]
         found += [point for point in log.fastest_of(job.solvers).values() if log.time_s[point] <= near]
+    if most < FINALISTS:
+        found = found[:most]
     if job.untuned not in log.records or log.records[job.untuned].ok:
         found.append(job.untuned)
     return list(dict.fromkeys(found))

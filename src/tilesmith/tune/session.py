@@ -28,7 +28,7 @@ from tilesmith.toolchain.plans import keep_plan
 from tilesmith.tune.clock import Clock, TimeOverError
 from tilesmith.tune.compiling import CompileQueue
 from tilesmith.tune.job import Job, make_job
-from tilesmith.tune.measuring import Measurer
+from tilesmith.tune.measuring import LEAST_RUNS, Measurer
 from tilesmith.tune.model import Model
 from tilesmith.tune.playoff import FINALISTS, ROUNDS, SECOND_RACE, Outcome, decide, fall_back, keep, to_certify
 from tilesmith.tune.process import Workers
@@ -152,7 +152,7 @@ def tune(
             units = UnitBuilder(folder, target, job.compiler, search.compilers, cache, clock, search.slow_s)
             held.callback(units.close)
             runner = Runner(job.problem, target.cores, seed, folder, job.device, cache.directory, workers, clock)
-            measurer = Measurer(job, held.enter_context(runner), search.log, budget.external_s)
+            measurer = Measurer(job, held.enter_context(runner), search.log, budget.external_s, rested)
             try:
                 ended = search.run(measurer, units)
             except KeyboardInterrupt:
@@ -163,7 +163,8 @@ def tune(
             search.tell(PLAYOFF)
             budget.reached("playoff")
             try:
-                outcome, shipped = decide(job, measurer, units, cache, budget.playoff_s, budget.answer_s)
+                within = budget.playoff_s, budget.answer_s, budget.finalists
+                outcome, shipped = decide(job, measurer, units, cache, *within)
             except TimeOverError:
                 ended = BUDGET
                 outcome, shipped = fall_back(job, measurer, units, cache)
@@ -268,10 +269,18 @@ class _Budget:
         )
 
     @property
+    def finalists(self) -> int:
+        """Configs that a race has time for beside the untuned default: the device rests behind each run of a long
+        kernel, and a race has three runs of each at least."""
+        each_s = LEAST_RUNS * self.rested(self.best_s)
+        if self.max_seconds is None or each_s == 0.0:
+            return FINALISTS
+        return max(1, min(FINALISTS, int(RESTS_SHARE * self.max_seconds / each_s) - 1))
+
+    @property
     def races_s(self) -> float:
-        """Seconds of both races of the playoff: twice what the rounds of the search let one expect. Each of the
-        finalists runs three times at least in a race, and the device rests behind each run of a long kernel."""
-        runs, share = 3 * (FINALISTS + 1), RESTS_SHARE * (self.max_seconds or math.inf)
+        """Seconds of both races of the playoff: twice what the rounds of the search let one expect."""
+        runs, share = LEAST_RUNS * (self.finalists + 1), RESTS_SHARE * (self.max_seconds or math.inf)
         least = max(runs * self.best_s, min(runs * self.rested(self.best_s), share))
         whole = min(self.playoff_s, 2 * ROUNDS * (FINALISTS + 1) * self.round_s)
         return max(whole, least) + max(whole * SECOND_RACE, least)
@@ -433,9 +442,7 @@ class _Search:
             self.budget.compile_s = units.least_s if math.isfinite(units.least_s) else 0.0
         self.budget.check_s = measurer.runner.check_s
         self.budget.round_s = measurer.runner.round_s or math.inf
-        best = self.log.best()
-        self.budget.best_s = self.log.time_s[best] if best is not None else 0.0
-        if best is not None:
+        if self._note_best():
             # The time of the winner's last checks depends on its tensors, not on its speed: measure it on the first
             # best config.
             ready = [point for point in self.log.fastest(len(self.log.time_s)) if str(point) in measurer.runner.loaded]
@@ -445,8 +452,15 @@ class _Search:
             self.budget.certify_s = measurer.runner.certify_s
         self.clock.ends = self.budget.cut
 
+    def _note_best(self) -> bool:
+        """Tell the budget how long the fastest kernel takes; whether there is one."""
+        best = self.log.best()
+        self.budget.best_s = self.log.time_s[best] if best is not None else 0.0
+        return best is not None
+
     def _is_over(self) -> bool:
         """No time is left, and something was measured of what could be, the untuned choice before all."""
+        self._note_best()
         if not self.budget.out_of_time or (self.awaits_untuned and self.job.untuned not in self.log.records):
             return False
         return len(self.log.records) - self.known >= (LEAST if self.streams else 1)
