@@ -51,7 +51,7 @@ def compiled(case: Case, target: CudaTarget, build: bool = True) -> Compiled:
             CACHE.get_or_build(source, target)
         except TilesmithError as found_error:
             error = error or f"{source.symbol}: {found_error}"
-    return Compiled(case, kernels_of(found[2]), frozenset(source.symbol for source in sources), error)
+    return Compiled(case, kernels_of(case.key, found[2]), frozenset(source.symbol for source in sources), error)
 
 
 def compiled_cases(cases: Sequence[Case], target: CudaTarget) -> list[Compiled]:

@@ -17,6 +17,7 @@ from tilesmith.dispatch.choose import choose
 from tilesmith.dispatch.facts import options_of
 from tilesmith.plan.records import Draft
 from tilesmith.problems.driver import read_commands
+from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.work import flops
@@ -153,12 +154,14 @@ def draft_of(case: Case, target: CudaTarget) -> tuple[Candidate, Config, Draft] 
     return None if found is None else (*found, found[0].solver.draft(found[0].geometry, found[1], target))
 
 
-Kernels = frozenset[tuple[str, str]]  # templates with their element types
+Kernels = frozenset[tuple[str, str]]  # templates (those for a filter of several planes by themselves) with their types
 
 
-def kernels_of(draft: Draft) -> Kernels:
+def kernels_of(key: str, draft: Draft) -> Kernels:
+    geometry = parse_key(key).geometry
+    deep = " deep" if isinstance(geometry, ConvGeometry) and geometry.filter[0] > 1 else ""
     symbols = [parse_symbol(source.symbol) for source in draft.sources]
-    return frozenset((symbol.op, symbol.dtype) for symbol in symbols)
+    return frozenset((symbol.op + deep, symbol.dtype) for symbol in symbols)
 
 
 def watched_candidates(key: str, target: CudaTarget) -> list[tuple[Case, Kernels]]:
@@ -169,7 +172,7 @@ def watched_candidates(key: str, target: CudaTarget) -> list[tuple[Case, Kernels
             case = Case("", key, candidate.name, number)
             made = draft_of(case, target)
             if made is not None:
-                found.append((replace(case, pick=f"{candidate.name} {made[1]}".rstrip()), kernels_of(made[2])))
+                found.append((replace(case, pick=f"{candidate.name} {made[1]}".rstrip()), kernels_of(key, made[2])))
     return found
 
 

@@ -38,6 +38,15 @@ SHAPES = (
 )
 
 
+GROUPED_VOLUMES = (
+    # channels of a group of input and output, groups, filter, options
+    (4, 4, 8, (3, 3, 3), {"padding": 1}),
+    (8, 4, 6, (3, 2, 3), {"padding": ((1, 0), (1, 1), (0, 2)), "stride": (2, 1, 2)}),
+    (3, 8, 8, (2, 3, 3), {"padding": 1, "dilation": (2, 1, 1)}),
+    (24, 16, 2, (3, 3, 1), {"padding": (1, 1, 0), "stride": (1, 2, 1)}),
+)
+
+
 def odd_problems() -> Iterator[ConvSignature | GemmSignature]:
     """All of them."""
     yield from mixed_problems()
@@ -157,7 +166,9 @@ def _gemm(m, n, k, ta=False, tb=False, dtype="bf16", out=None, **more):
     )
 
 
-def _conv(x, w, mode="fwd", layout="NHWC", dtype="bf16", **more):
+def _conv(x, w, mode="fwd", layout="", dtype="bf16", **more):
+    """Channels last, unless ``layout`` says otherwise."""
+    layout = layout or {3: "NWC", 4: "NHWC", 5: "NDHWC"}[len(x)]
     return ConvSignature(input_shape=x, kernel_shape=w, mode=mode, shared_layout=layout, dtype=dtype, **more)
 
 
@@ -292,7 +303,7 @@ def thin_problems():
 
 
 def depthwise_problems():
-    """Of 34, 35, 40 or 72 channels."""
+    """Of 6 to 72 channels, in two and three dimensions; and groups of few channels in three."""
     for dtype in ("bf16", "fp16", "fp32"):
         for mode in MODES:
 
@@ -306,5 +317,13 @@ def depthwise_problems():
             yield one(40, (18, 19), (3, 3), padding=2, dilation=2)
             yield one(40, (18, 19), (3, 2), padding=0, dilation=(3, 2), stride=(2, 3))
             yield one(34, (9, 9), (2, 2), stride=3)
+            yield one(6, (5, 8, 9), (3, 3, 3), padding=1, stride=(1, 2, 2))
+            yield one(40, (6, 7, 5), (2, 3, 2), padding=((1, 0), (0, 2), (1, 1)), dilation=(2, 1, 3))
+            yield one(34, (7, 6, 9), (3, 7, 7), padding=3, stride=(2, 1, 1))
+            for inputs, outputs, groups, taps, more in GROUPED_VOLUMES:
+                yield _conv(
+                    (2, 6, 9, 7, inputs * groups), (outputs * groups, *taps, inputs), mode, groups=groups, dtype=dtype,
+                    **more,
+                )  # fmt: skip
     for mode in ("fwd", "bwd"):
         yield _conv((2, 12, 13, 40), (40, 3, 3, 1), mode, groups=40, padding=1, epilogue=FULL)

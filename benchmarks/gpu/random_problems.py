@@ -306,6 +306,15 @@ def strided_rows(rng: random.Random) -> Layer:
     return Layer(channels, filters, (size, size), (window,) * 2, (stride,) * 2, (rng.randint(0, 2),) * 2)
 
 
+def groups_volume(rng: random.Random) -> Layer:
+    """Groups of few channels in three dimensions."""
+    width, groups = rng.choice((2, 3, 4, 4, 6, 8, 8, 12, 16)), rng.choice((4, 8, 16, 32))
+    window = rng.choice(((3, 3, 3), (3, 3, 3), (2, 3, 3), (3, 1, 1), (1, 3, 3), (5, 3, 2)))
+    stride = rng.choice(((1, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 2), (2, 1, 1)))
+    channels = width * groups
+    return Layer(channels, channels, (8, 14, 14), window, stride, tuple(size // 2 for size in window), groups)
+
+
 def pixelwise(rng: random.Random) -> list[Signature]:
     """1x1 convolutions of images that lie channel by channel."""
     axes = rng.choice((1, 2, 2, 2, 3))
@@ -329,7 +338,7 @@ def _gemm(*types: str, thin: bool = False) -> Family:
 
 FAMILIES: dict[str, Family] = {
     **{name: _conv(kind) for name, kind in KINDS.items()}, "strided_rows": _conv(strided_rows),
-    "pixelwise": pixelwise,
+    "groups_volume": _conv(groups_volume), "pixelwise": pixelwise,
     "gemm_halves": _gemm("bf16", "fp16", "bf16", "fp16", "wide"), "gemm_fp32": _gemm("fp32"),
     "gemm_thin": _gemm("bf16", "fp16", "wide", thin=True), "gemm_tf32": _gemm("tf32"),
     "gemm_fp8": _gemm("e4m3", "e5m2", "e4m3 to bf16", "mixed"),

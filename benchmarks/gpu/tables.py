@@ -36,6 +36,8 @@ LATER = (
     "channels_first",
     "networks",
     "irregular_random",
+    "network_layers",
+    "grouped_volumes",
     "gemm_tvm",
     "gemm_fp8",
     "gemm_int8",

@@ -48,6 +48,14 @@ CASES = [
     (GATHER, last(4, (9, 11), (7, 7), padding=3, stride=2, dtype="fp16"), (2, 4, 4, 64, 1, 0, 0)),  # a loop over rows
     (GATHER, last(6, (7, 9), (3, 2), "wrw", n=3, dtype="fp32", padding=1, stride=2), (2, 2, 3, 64, 0, 2, 2)),
     (GATHER, last(4, (4, 5), (2, 2), "wrw", dtype="fp16"), (2, 4, 6, 64, 0, 2, 2)),  # x meets no dy beyond the image
+    (GATHER, last(8, (5, 6, 7), (3, 3, 2), padding=((1, 2), (1, 0), (0, 1)), stride=(2, 1, 1), epilogue=FULL),
+     (2, 2, 3, 64, 1, 0, 0)),
+    (GATHER, last(6, (5, 4, 6), (3, 3, 3), "bwd", dtype="fp32", padding=1, stride=(2, 1, 1), dilation=(1, 2, 1)),
+     (2, 2, 3, 64, 2, 0, 0)),
+    (GATHER, last(10, (4, 6, 8), (2, 7, 9), "bwd", padding=(1, 3, 4), dilation=(2, 1, 1), epilogue=LONG),
+     (2, 2, 3, 64, 1, 0, 0)),  # the filter in memory
+    (GATHER, last(4, (4, 7, 5), (3, 3, 2), "wrw", n=3, padding=1, stride=(2, 2, 1), dilation=(1, 1, 2)),
+     (2, 2, 3, 64, 0, 2, 2)),
 ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ def config(*values: int) -> Config:
 def conv(mode, groups, c, k, size=(7, 9), taps=(3, 3), dtype="bf16", **more):
     more = {"padding": 1} | more
     return ConvSignature((2, *size, groups * c), (groups * k, *taps, c), mode=mode, groups=groups, dtype=dtype,
-                         shared_layout="NHWC", **more)  # fmt: skip
+                         shared_layout="NHWC" if len(size) == 2 else "NDHWC", **more)  # fmt: skip
 
 
 CASES = [
@@ -50,6 +50,14 @@ CASES = [
     # the filter comes in parts, as there is no room for all; two warps share it
     (conv("fwd", 4, 48, 48, (5, 6), stride=2), config(2, 1, 2, 3, 3, 2, 1)),
     (conv("bwd", 4, 24, 24, (6, 7)), config(4, 1, 3, 3, 4, 2, 1)),
+    # volumes
+    (conv("fwd", 4, 4, 8, (4, 6, 7), (3, 2, 3), stride=(2, 1, 2), padding=((1, 0), (1, 1), (0, 2)), epilogue=FULL),
+     config(2, 1, 1, 3, 4, 2, 1)),
+    (conv("bwd", 8, 8, 3, (5, 4, 6), (3, 3, 3), stride=(2, 1, 1), dilation=(1, 2, 1)), config(1, 1, 1, 2, 6, 2, 1)),
+    (conv("bwd", 2, 24, 16, (4, 5, 6), (2, 3, 1), dilation=(2, 1, 1), dtype="fp16"), config(2, 1, 3, 3, 3, 2, 1)),
+    (conv("wrw", 5, 4, 8, (4, 5, 7), (3, 3, 2), stride=(2, 1, 2)), config(2, 2, 1, 3, 4, 2, 1)),
+    (conv("fwd", 3, 8, 12, (4, 5, 6), (3, 3, 3), dtype="fp32", dilation=(1, 2, 1)), config(2, 1, 1, 3, 6, 2, 1)),
+    (conv("bwd", 4, 4, 10, (5, 6, 4), (3, 2, 3), stride=(2, 2, 1), dtype="fp32"), config(2, 1, 1, 3, 4, 2, 1)),
 ]  # fmt: skip
 
 

@@ -63,7 +63,17 @@ def test_choices_lie_in_the_space_and_make_plans(signature):
         (conv("fwd", 4, 72, 8), "groups of 72 and 8 channels"),
         (conv("wrw", 32, 8, 8, dtype="fp32"), "dtype"),
         (ConvSignature((2, 16, 8, 8), (16, 4, 3, 3), groups=4, shared_layout="NCHW", dtype="bf16"), "channels"),
-        (ConvSignature((2, 4, 8, 8, 16), (16, 3, 3, 3, 4), groups=4, shared_layout="NDHWC", dtype="bf16"), "three"),
+        (
+            ConvSignature(
+                (2, 4, 8, 8, 16),
+                (16, 3, 3, 3, 4),
+                groups=4,
+                shared_layout="NDHWC",
+                dtype="bf16",
+                kernel_strides=(200, 60, 12, 4, 1),
+            ),
+            "gaps",
+        ),
     ],
     ids=str,
 )

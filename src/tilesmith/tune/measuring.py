@@ -168,7 +168,9 @@ class Measurer:
         fastest = estimates[order[0]].low_us
         if leader is not None:
             fastest = min(fastest, self.log.time_s[leader] * 1e6)
-        room = int(min(len(order), seconds / (LEAST_RUNS * self.rested(max(fastest, 1e-3) * 1e-6)) - (leader is not None)))
+        room = int(
+            min(len(order), seconds / (LEAST_RUNS * self.rested(max(fastest, 1e-3) * 1e-6)) - (leader is not None))
+        )
         # The machine may be slower now than when the leader was timed, so two enter even if they were slower.
         entrants = order[: max(2, sum(estimates[point].low_us <= QUICK * fastest for point in order))][: max(0, room)]
         racers = [*entrants, *([leader] if entrants and leader is not None else [])]

@@ -268,6 +268,7 @@ class DepthwiseFit:
     block: Annotated[float, C, "Of waiting for the filter."]
     tap: Annotated[float, C, "Of waiting for an element of the filter that a thread brings to shared memory."]
     weights: Annotated[float, SHARE, "Of these cycles, what backward weights takes."]
+    plane: Annotated[float, SHARE, "Of a tile's cycles, what each plane of the filter beyond the first adds."]
     norm: Annotated[float, Unit.EXPONENT, "By which what overlaps adds up."]
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     start: Annotated[float, SECONDS, "Of the launch."]

@@ -194,6 +194,7 @@ H100_80GB_HBM3 = replace(
         block=1180.0,
         tap=105.6,
         weights=1.367,
+        plane=0.46,
         norm=3.3,
         bandwidth=0.8813,
         start=3.027e-06,

@@ -277,6 +277,7 @@ H200 = Fit(
         block=1268.0,
         tap=118.3,
         weights=1.065,
+        plane=0.46,
         norm=2.308,
         bandwidth=0.7192,
         start=2.9e-06,

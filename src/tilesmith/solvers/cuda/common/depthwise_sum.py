@@ -8,7 +8,8 @@ from pathlib import Path
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Launch, Pointer, Source, Space
-from tilesmith.problems.geometry import ConvGeometry, TensorView
+from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers.cuda.common.steps import filter_steps, tensor_steps
 from tilesmith.targets.target import CudaTarget
 
 _SUMMED = 32  # results of a block
@@ -39,16 +40,3 @@ def depthwise_sum(g: ConvGeometry, parts: int, family: str, tile: str, target: C
     launch = Launch(1, source.symbol, (-(-results // _SUMMED), 1, 1), passed(arguments), (_SUMMED * 8, 1, 1),
                     programmatic=target.has_cluster)  # fmt: skip
     return source, launch
-
-
-def tensor_steps(name: str, view: TensorView) -> tuple[Argument, ...]:
-    """A tensor's strides in elements, as arguments of a kernel: ``NAME_n``, ``NAME_depth`` and so on."""
-    n, _, d, h, w = view.strides
-    steps = {f"{name}_depth": d, f"{name}_row": h, f"{name}_column": w}
-    return (*integers("i64", **{f"{name}_n": n}), *integers("int", **steps))
-
-
-def filter_steps(view: TensorView) -> tuple[Argument, ...]:
-    """A filter's strides in elements, as arguments of a kernel: ``w_channel`` (the first axis), ``w_depth`` etc."""
-    k, _, d, h, w = view.strides
-    return integers("i64", w_channel=k, w_depth=d, w_row=h, w_column=w)

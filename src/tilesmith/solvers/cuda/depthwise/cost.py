@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     """A soft maximum of issue, waiting, L1 cache and memory, which overlap, plus the launches."""
     target, warps = t.target, ceil(t.lanes * t.slots / 32)
-    tiles = -(-t.tiles // (t.slots * t.parts))  # of a thread, one after the other
+    planes = t.planes * (fit.plane + (1.0 - fit.plane) / t.filter_planes)
+    tiles = planes * -(-t.tiles // (t.slots * t.parts))  # of a thread, one after the other
     starts, loads, waits = (tiles * cycles for cycles in _tile(t, fit))
-    taps = t.g.filter[1] * t.g.filter[2]
+    taps = prod(t.g.filter)
     starts, waits = starts + fit.thread, waits + fit.block
     if not t.weights:
         # All threads bring the filter to shared memory; each takes its own from there, now or with every multiply-add.
@@ -37,7 +38,7 @@ def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     computing, moving = cycles / target.clock_hz, _moved(t) / (fit.bandwidth * target.bytes_per_s)
     seconds = fit.start + float((moving**fit.norm + computing**fit.norm) ** (1 / fit.norm))
     if t.weights:
-        partial = t.parts * t.g.filter[1] * t.g.filter[2] * t.g.c * 4
+        partial = t.parts * taps * t.g.c * 4
         seconds += fit.second_kernel + 2 * partial / (fit.bandwidth * target.bytes_per_s)
     return seconds
 
@@ -56,4 +57,4 @@ def _tile(t: DepthwiseTile, fit: DepthwiseFit) -> tuple[float, float, float]:
 
 def _moved(t: DepthwiseTile) -> float:
     g, size = t.g, dtype(t.g.x.dtype).nbytes
-    return float(g.n * (g.input[1] * g.input[2] + g.output[1] * g.output[2]) * g.c * size)
+    return float(g.n * (prod(g.input) + prod(g.output)) * g.c * size)

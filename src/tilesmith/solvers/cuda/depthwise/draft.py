@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import LONG, activate
 from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
-from tilesmith.problems.geometry import TensorView
 from tilesmith.solvers.cuda.common.depthwise_sum import depthwise_sum
+from tilesmith.solvers.cuda.common.steps import filter_steps, tensor_steps
 from tilesmith.solvers.cuda.depthwise.tile import DepthwiseTile
 
 _FOLDER = Path(__file__).parent
@@ -32,10 +33,12 @@ def depthwise_draft(t: DepthwiseTile) -> Draft:
         })  # fmt: skip
     arguments = (
         *pointers,
-        *integers("int", channels=g.c, tiles=t.tiles), *divisors(tiles_h=t.tiles_h, tiles_w=t.tiles_w),
-        *integers("int", in_h=source.shape[3], in_w=source.shape[4], out_h=result.shape[3], out_w=result.shape[4]),
-        *_steps("in", source), *_steps("out", result),
-        *(() if t.weights else _filter_steps(g.w)),
+        *integers("int", channels=g.c, tiles=t.tiles),
+        *divisors(tiles_h=t.tiles_h, tiles_w=t.tiles_w, out_d=result.shape[2]),
+        *integers("int", in_d=source.shape[2], in_h=source.shape[3], in_w=source.shape[4]),
+        *integers("int", out_h=result.shape[3], out_w=result.shape[4]),
+        *tensor_steps("in", source), *tensor_steps("out", result),
+        *(() if t.weights else filter_steps(g.w)),
     )  # fmt: skip
     first = _source(t, "wrw" if t.weights else "kernel", g.direction, result.dtype, arguments)
     launch = Launch(0, first.symbol, (t.parts, t.channel_blocks, t.row_blocks), passed(arguments),
@@ -43,7 +46,7 @@ def depthwise_draft(t: DepthwiseTile) -> Draft:
     if not t.weights:
         return Draft((first,), (launch,))
     second, total = depthwise_sum(g, t.parts, "depthwise", _tile(t), t.target)
-    return Draft((first, second), (launch, total), workspace_bytes=t.parts * g.filter[1] * g.filter[2] * g.c * 4)
+    return Draft((first, second), (launch, total), workspace_bytes=t.parts * prod(g.filter) * g.c * 4)
 
 
 def _tile(t: DepthwiseTile) -> str:
@@ -54,27 +57,19 @@ def _pointers(named: dict[str, tuple[str, Pointer]]) -> tuple[Argument, ...]:
     return tuple(Argument(name, f"{kind} *", pointer) for name, (kind, pointer) in named.items())
 
 
-def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
-    n, _, _, h, w = view.strides
-    return (*integers("i64", **{f"{name}_n": n}), *integers("int", **{f"{name}_row": h, f"{name}_column": w}))
-
-
-def _filter_steps(view: TensorView) -> tuple[Argument, ...]:
-    return integers("int", w_channel=view.strides[0], w_row=view.strides[3], w_column=view.strides[4])
-
-
 def _source(t: DepthwiseTile, name: str, op: str, out: str, arguments: tuple[Argument, ...]) -> Source:
     g, v = t.g, t.value
     numbers = {
-        "R": g.filter[1], "S": g.filter[2], "STRIDE_H": g.stride[1], "STRIDE_W": g.stride[2], "PAD_H": g.padding[1],
-        "PAD_W": g.padding[2], "DILATION_H": g.dilation[1], "DILATION_W": g.dilation[2], "TH": v["rows_per_thread"],
+        "KD": g.filter[0], "R": g.filter[1], "S": g.filter[2], "TH": v["rows_per_thread"],
         "TW": v["columns_per_thread"], "VEC": v["channels_per_thread"], "AHEAD": v["rows_ahead"],
         "TAP_ROWS": v["filter_rows"], "SPAN": t.span,
         "LANES": t.lanes, "THREADS": t.lanes * t.slots, "BLOCKS": t.resident,
     }  # fmt: skip
+    for axis, i in (("D", 0), ("H", 1), ("W", 2)):
+        numbers |= {f"STRIDE_{axis}": g.stride[i], f"PAD_{axis}": g.padding[i], f"DILATION_{axis}": g.dilation[i]}
     flags = {
-        "BACK": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "IN_SHARED": t.in_shared,
-        "ROLLED": t.rolled, "IN_TURNS": g.epilogue.activation in LONG,
+        "DEEP": t.deep, "BACK": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual,
+        "IN_SHARED": t.in_shared, "ROLLED": t.rolled, "IN_TURNS": g.epilogue.activation in LONG,
     }  # fmt: skip
     types = {"Element": TYPES[(g.y if t.back else g.x).dtype], "Out": TYPES[out]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE", out) + template(_COMMON, "halves") + template(_FOLDER, "vector")

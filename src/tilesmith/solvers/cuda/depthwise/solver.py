@@ -1,7 +1,8 @@
 """Depthwise convolution: a thread gathers a small tile of results for a few channels, all of it unrolled.
 
 Backward data is the same gather with another map from results to inputs; backward weights walks over tiles of dy and
-adds up its threads and blocks in a fixed order.
+adds up its threads and blocks in a fixed order. In three dimensions a tile lies in one plane, and a loop goes over the
+filter's planes; blocks of backward weights have one plane of it each.
 """
 
 from __future__ import annotations
@@ -43,11 +44,13 @@ AXES = (
 
 
 class DepthwiseCudaSolver(Unranked):
-    """One input and one output channel a group, channels-last, images in two dimensions, sums in fp32."""
+    """One input and one output channel a group, channels-last, images in up to three dimensions, sums in fp32."""
 
     name = "cuda_depthwise"
     revision = 1
-    features = USUAL | EPILOGUE | {"fwd", "bwd", "wrw", "groups", "stride", "padding", "padding_high", "dilation"}
+    features = (
+        USUAL | EPILOGUE | {"fwd", "bwd", "wrw", "groups", "stride", "padding", "padding_high", "dilation", "depth"}
+    )
     axes = AXES
 
     @remembered
@@ -58,8 +61,6 @@ class DepthwiseCudaSolver(Unranked):
         g = _conv(problem)
         if max(g.x.vector, g.w.vector, g.y.vector) > 1 or not (g.x.channels_last and g.y.channels_last):
             return Rejected(reasons.LAYOUT, "channels are not contiguous")
-        if (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0):
-            return Rejected(reasons.FILTER, "three spatial dimensions")
         if max(abs(view.strides[0]) for view in (g.x, g.y)) > MAX_INDEX:
             return Rejected(reasons.SIZE)
         if next(_candidates(g, target), None) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
@@ -54,6 +55,21 @@ class DepthwiseTile(DepthwiseConfigured):
         return size[1], size[2]
 
     @cached_property
+    def deep(self) -> bool:
+        """Whether images have three dimensions: a thread's tile lies in one plane, and takes the filter's in turn."""
+        g = self.g
+        return (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0)
+
+    @property
+    def filter_planes(self) -> int:
+        return self.g.filter[0]
+
+    @property
+    def planes(self) -> float:
+        """Planes of the filter that a thread's tile meets, on average: of backward weights each block has one."""
+        return 1.0 if self.weights else self.filter_planes / (self.g.stride[0] if self.back else 1)
+
+    @cached_property
     def tiles_h(self) -> int:
         return -(-self.image[0] // self.value["rows_per_thread"])
 
@@ -63,11 +79,12 @@ class DepthwiseTile(DepthwiseConfigured):
 
     @property
     def tiles(self) -> int:
-        return self.g.n * self.tiles_h * self.tiles_w
+        return self.g.n * self.result.shape[2] * self.tiles_h * self.tiles_w
 
     @cached_property
     def row_blocks(self) -> int:
-        return -(-self.g.filter[1] // self.value["filter_rows"]) if self.weights else 1
+        """Blocks along rows of the filter, in all its planes."""
+        return -(-self.g.filter[1] // self.value["filter_rows"]) * self.g.filter[0] if self.weights else 1
 
     @cached_property
     def parts(self) -> int:
@@ -84,7 +101,7 @@ class DepthwiseTile(DepthwiseConfigured):
 
     @property
     def filter_elements(self) -> int:
-        """Of a thread's channels."""
+        """Of a thread's channels and one plane of the filter."""
         return self.g.filter[1] * self.g.filter[2] * self.value["channels_per_thread"]
 
     @cached_property
@@ -133,11 +150,11 @@ class DepthwiseTile(DepthwiseConfigured):
     def shared_bytes(self) -> int:
         if self.weights:
             return self.span * self.lanes * self.slots * self.value["channels_per_thread"] * 4
-        return self.g.filter[1] * self.g.filter[2] * self.lanes * self.value["channels_per_thread"] * 4
+        return prod(self.g.filter) * self.lanes * self.value["channels_per_thread"] * 4
 
     @cached_property
     def work(self) -> int:
-        """Multiply-adds of a thread's tile."""
+        """Multiply-adds of a thread's tile with one plane of the filter."""
         v = self.value
         taps = (v["filter_rows"] if self.weights else self.g.filter[1]) * self.g.filter[2]
         strided = self.g.stride[1] * self.g.stride[2] if self.back else 1

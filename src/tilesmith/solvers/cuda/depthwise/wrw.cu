@@ -24,16 +24,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
   wait_previous();
   extern __shared__ __align__(128) unsigned char memory[];
   float *const gathered = (float *)memory;
-  const int c0 = (blockIdx.y * LANES + threadIdx.x) * VEC, r0 = blockIdx.z * TAP_ROWS;
+  // Blocks along z: rows of the filter, plane by plane.
+  constexpr int ROW_BLOCKS = (R + TAP_ROWS - 1) / TAP_ROWS;
+  const int kd = DEEP ? blockIdx.z / ROW_BLOCKS : 0;
+  const int c0 = (blockIdx.y * LANES + threadIdx.x) * VEC, r0 = (blockIdx.z - kd * ROW_BLOCKS) * TAP_ROWS;
   const bool active = c0 < run.channels;
   float sums[TAP_ROWS * S][VEC] = {};
 
   if (active)
 #pragma unroll 1
     for (int tile = blockIdx.x * SLOTS + threadIdx.y; tile < run.tiles; tile += gridDim.x * SLOTS) {
-      const int line = divided(tile, run.tiles_w_m, run.tiles_w_s), n = divided(line, run.tiles_h_m, run.tiles_h_s);
-      const int h0 = (line - n * run.tiles_h) * TH, w0 = (tile - line * run.tiles_w) * TW;
-      const Element *const from_dy = dy + (i64)n * run.out_n + h0 * run.out_row + w0 * run.out_column + c0;
+      const int line = divided(tile, run.tiles_w_m, run.tiles_w_s), slice = divided(line, run.tiles_h_m, run.tiles_h_s);
+      const int n = DEEP ? divided(slice, run.out_d_m, run.out_d_s) : slice, d0 = DEEP ? slice - n * run.out_d : 0;
+      const int h0 = (line - slice * run.tiles_h) * TH, w0 = (tile - line * run.tiles_w) * TW;
+      const Element *const from_dy = dy + (i64)n * run.out_n + (DEEP ? (i64)d0 * run.out_depth : 0) + h0 * run.out_row + w0 * run.out_column + c0;
       // NOTE: elements of dy that do not exist are zeros, which x may meet: what is no number then, the second kernel
       // computes again. A path of its own for tiles at the border was as long as that for whole ones.
       Vector by[TH][TW];
@@ -45,11 +49,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
           by[i][j] = Vector::load(at + j * run.out_column, h0 + i < run.out_h && w0 + j < run.out_w);
       }
       const int top = h0 * STRIDE_H - PAD_H + r0 * DILATION_H, left = w0 * STRIDE_W - PAD_W;
-      const Element *const from = x + (i64)n * run.in_n + top * run.in_row + left * run.in_column + c0;
+      const int plane = DEEP ? d0 * STRIDE_D + kd * DILATION_D - PAD_D : 0;
+      const Element *const from = x + (i64)n * run.in_n + (DEEP ? (i64)plane * run.in_depth : 0) + top * run.in_row + left * run.in_column + c0;
 #pragma unroll
       for (int h = 0; h < ROWS; h++) {
         if (!row_used(h)) continue;
-        const bool in_image = (u32)(top + h) < (u32)run.in_h;
+        const bool in_image = (u32)(top + h) < (u32)run.in_h && (!DEEP || (u32)plane < (u32)run.in_d);
         const Element *const at = opaque(from + h * run.in_row);
         Vector row[COLUMNS];
 #pragma unroll
@@ -93,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       float sum = 0.0f;
 #pragma unroll 8
       for (int k = 0; k < SLOTS; k++) sum += gathered[of * THREADS * VEC + k * ROW + i - of * ROW];
-      partial[((i64)blockIdx.x * R * S + r0 * S + tap) * run.channels + c] = sum;
+      partial[((i64)blockIdx.x * KD * R * S + (DEEP ? kd * R * S : 0) + r0 * S + tap) * run.channels + c] = sum;
     }
   }
 }

@@ -9,7 +9,8 @@ from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
-from tilesmith.solvers.cuda.common.depthwise_sum import depthwise_sum, filter_steps, tensor_steps
+from tilesmith.solvers.cuda.common.depthwise_sum import depthwise_sum
+from tilesmith.solvers.cuda.common.steps import filter_steps, tensor_steps
 from tilesmith.solvers.cuda.depthwise_mma.tile import DepthwiseMmaTile
 
 _FOLDER = Path(__file__).parent

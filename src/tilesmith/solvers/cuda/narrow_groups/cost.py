@@ -16,7 +16,7 @@ def narrow_seconds(t: NarrowTile, fit: NarrowFit) -> float:
     """Estimated seconds: turns of tiles, each bound by an SM's units, and the bytes of memory."""
     f, v, target, weights = t.form, t.value, t.target, isinstance(t, NarrowWeightsTile)
     pixels = v["tile_h"] * v["tile_w"] * prod(f.phases)
-    window = prod(t.window) * v["bundles"] * f.pieces * 16
+    window = t.window_rows * t.window[1] * v["bundles"] * f.pieces * 16
     if isinstance(t, NarrowWeightsTile):
         steps, copied = t.tiles_m * ceil(pixels / 16), window + pixels * t.row * 2
         staged, stored = copied, 0.0
@@ -28,7 +28,7 @@ def narrow_seconds(t: NarrowTile, fit: NarrowFit) -> float:
     slots = products * (2 + v["products_n"])
     if isinstance(t, NarrowExactTile):
         taps = sum(len(h) * len(w) for h in f.taps[0] for w in f.taps[1])
-        of_channel = t.threads / 32 * taps * f.inputs
+        of_channel = t.threads / 32 * taps * f.geometry.filter[0] * f.inputs
         shared = of_channel * (t.tiles_m + 2 * v["products_n"])
         tensor = of_channel * t.tiles_m * 8 * v["products_n"] / 4 / fit.exact
         slots = tensor * 4 + of_channel * (t.tiles_m / 4 + 2 * v["products_n"])

@@ -10,7 +10,7 @@ from tilesmith.codegen.cuda.activation import LONG, activate
 from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
-from tilesmith.problems.geometry import TensorView
+from tilesmith.solvers.cuda.common.steps import tensor_steps
 from tilesmith.solvers.cuda.narrow_groups.tile import NarrowExactTile, NarrowTile, NarrowWeightsTile
 
 _FOLDER = Path(__file__).parent
@@ -37,8 +37,8 @@ def weights_draft(t: NarrowWeightsTile) -> Draft:
     }  # fmt: skip
     tile, sources = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}", []
     for op, part in (("narrowwrw", "weights"), ("narrowsum", "total")):
-        functions = template(_FOLDER, "window") if part == "weights" else ""
-        header = Header(_numbers(t) | own, {}, types, functions=functions, arguments=arguments)
+        functions = template(_FOLDER, "planes") + (template(_FOLDER, "window") if part == "weights" else "")
+        header = Header(_numbers(t) | own, _flags(t), types, functions=functions, arguments=arguments)
         text = template(_FOLDER, part)
         sources.append(unit(op, g.x.dtype, tile, t.target.arch, mma_prelude(), text, header))
     early, values = t.target.has_cluster, passed(arguments)
@@ -70,9 +70,15 @@ def _numbers(t: NarrowTile) -> dict[str, int]:
         "SHARED_BYTES": t.shared_bytes,
         "LOAD_IN": t.load_in,
         "GROUP_IN": f.inputs, "GROUP_OUT": f.outputs, "BUNDLE_IN": f.bundle * f.inputs, "BUNDLE_OUT": f.columns,
-        "STEP_H": f.step[0], "STEP_W": f.step[1], "FILTER_H": g.filter[1], "FILTER_W": g.filter[2],
+        "STEP_H": f.step[0], "STEP_W": f.step[1], "FILTER_D": g.filter[0], "PLANE_H": g.filter[1],
+        "FILTER_H": g.filter[0] * g.filter[1], "FILTER_W": g.filter[2], "STRIDE_D": g.stride[0],
+        "PAD_D": g.padding[0], "DILATION_D": g.dilation[0],
         "DILATION_H": g.dilation[1], "DILATION_W": g.dilation[2],
     }  # fmt: skip
+
+
+def _flags(t: NarrowTile) -> dict[str, bool]:
+    return {"DEEP": t.form.deep, "BACKWARDS": t.form.geometry.direction == "bwd"}
 
 
 def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
@@ -82,7 +88,7 @@ def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
         "PHASES_H": f.phases[0], "PHASES_W": f.phases[1], "PHASES": f.phases[0] * f.phases[1],
         "STRIDE_H": g.stride[1], "STRIDE_W": g.stride[2], "PAD_H": g.padding[1], "PAD_W": g.padding[2],
     }  # fmt: skip
-    flags = {
+    flags = _flags(t) | {
         "BACK": g.direction == "bwd", "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "REPAIR": f.repair,
         # In fp32 long results are finished as they leave, where the text has four of them.
         "LATE": g.epilogue.residual or (f.exact and g.epilogue.activation in LONG),
@@ -90,7 +96,7 @@ def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
     }  # fmt: skip
     types = {"Element": TYPES[f.source.dtype], "Out": TYPES[f.result.dtype]}
     functions = activate(g.epilogue, "TS_MMA_DEVICE", f.result.dtype) + _taps(t)
-    functions += template(_FOLDER, "window") + template(_FOLDER, "results")
+    functions += template(_FOLDER, "planes") + template(_FOLDER, "window") + template(_FOLDER, "results")
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
     tile = f"{v['bundles']}x{f.bundle}x{f.inputs}h{v['tile_h']}w{v['tile_w']}m{v['warps_m']}n{v['products_n']}"
     if isinstance(t, NarrowExactTile):
@@ -102,8 +108,17 @@ def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
 
 
 def _taps(t: NarrowTile) -> str:
-    """Taps by phase, as functions of constants: their places in a window, and in the filter."""
-    taps = [list(product(h, w)) for h in t.form.taps[0] for w in t.form.taps[1]]
+    """Taps by phase, as functions of constants: their places in a window, and in the filter.
+
+    In fp32, those of the filter's first plane: a loop goes over planes.
+    """
+    planes = range(1 if t.form.exact else t.form.geometry.filter[0])
+    step, rows = t.window[0], t.form.geometry.filter[1]
+    taps = [
+        [((d * step + at, d * rows + r), tap) for d in planes for (at, r), tap in product(h, w)]
+        for h in t.form.taps[0]
+        for w in t.form.taps[1]
+    ]
     first = [sum(map(len, taps[:i])) for i in range(len(taps) + 1)]
     flat = [tap for phase in taps for tap in phase] or [((0, 0), (0, 0))]
     tables = {
@@ -136,14 +151,10 @@ def _sizes(t: NarrowTile) -> tuple[Argument, ...]:
     return (
         *integers(
             "int", tiles=t.tiles, blocks=t.blocks, groups=g.groups, channels=f.source.shape[1],
-            results=f.result.shape[1], in_h=f.source.shape[3], in_w=f.source.shape[4], out_h=f.result.shape[3],
-            out_w=f.result.shape[4], corner_h=f.corner[0], corner_w=f.corner[1],
+            results=f.result.shape[1], in_d=f.source.shape[2], in_h=f.source.shape[3], in_w=f.source.shape[4],
+            out_h=f.result.shape[3], out_w=f.result.shape[4], corner_h=f.corner[0], corner_w=f.corner[1],
         ),
-        *divisors(tiles_h=tiles_h, tiles_w=tiles_w), *_steps("in", f.source), *_steps("out", f.result),
+        *divisors(tiles_h=tiles_h, tiles_w=tiles_w, out_d=f.result.shape[2]),
+        *tensor_steps("in", f.source), *tensor_steps("out", f.result),
         *integers("i64", w_row=g.w.strides[0], w_h=g.w.strides[3], w_w=g.w.strides[4]),
     )  # fmt: skip
-
-
-def _steps(name: str, view: TensorView) -> tuple[Argument, ...]:
-    n, _, _, h, w = view.strides
-    return (*integers("i64", **{f"{name}_n": n}), *integers("int", **{f"{name}_row": h, f"{name}_column": w}))

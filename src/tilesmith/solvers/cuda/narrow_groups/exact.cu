@@ -71,6 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
     const int ahead = t + (STAGES - 1) * shares;
     if (ahead < run.tiles) load_window(run, block, tile_at(run, ahead), base + (now == 0 ? STAGES - 1 : now - 1) * WINDOW_BYTES);
     copy_commit();
+    const Tile at_tile = tile_at(run, t);
     const unsigned char *const window = memory + now * WINDOW_BYTES;
     now = now + 1 == STAGES ? 0 : now + 1;
 #pragma unroll 1
@@ -85,28 +86,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         constexpr int FIRST = ROWS ? tap_first(p) : 0; // behind the last phase with taps there is none
         constexpr int NEXT = ROWS > 1 ? FIRST + ALONG : FIRST; // the first tap of the next row
         constexpr int STEP = pixel_at(tap_h(NEXT), 0) - pixel_at(tap_h(FIRST), 0);
-#pragma unroll(ROLLED ? 1 : ROWS)
-        for (int row = 0; row < ROWS; row++) {
-#pragma unroll
-          for (int tap = FIRST; tap < FIRST + ALONG; tap++) {
-            const int r = filter_h(FIRST) + row * (filter_h(NEXT) - filter_h(FIRST));
-            const unsigned char *const pixels = window + pixel_at(tap_h(tap), tap_w(tap)) + row * STEP;
-            const float *const by = mine + (r * FILTER_W + filter_w(tap)) * GROUP_IN * FILTER_PITCH;
 #pragma unroll 1
-            for (int c = 0; c < GROUP_IN; c += READ) {
-              Pack<float, READ> x[TILES_M];
+        for (int d = 0; d < FILTER_D; d++) {
+          if (DEEP && BACK && (u32)source_plane(at_tile.d, d) >= (u32)run.in_d) continue;
+#pragma unroll(ROLLED ? 1 : ROWS)
+          for (int row = 0; row < ROWS; row++) {
 #pragma unroll
-              for (int i = 0; i < TILES_M; i++) x[i] = *(const Pack<float, READ> *)(pixels + from[i] + c * 4);
+            for (int tap = FIRST; tap < FIRST + ALONG; tap++) {
+              const int r = d * PLANE_H + filter_h(FIRST) + row * (filter_h(NEXT) - filter_h(FIRST));
+              const unsigned char *const pixels =
+                  window + pixel_at(tap_h(tap), tap_w(tap)) + row * STEP + d * pixel_at(WINDOW_H, 0);
+              const float *const by = mine + (r * FILTER_W + filter_w(tap)) * GROUP_IN * FILTER_PITCH;
+#pragma unroll 1
+              for (int c = 0; c < GROUP_IN; c += READ) {
+                Pack<float, READ> x[TILES_M];
 #pragma unroll
-              for (int e = 0; e < READ; e++)
+                for (int i = 0; i < TILES_M; i++) x[i] = *(const Pack<float, READ> *)(pixels + from[i] + c * 4);
 #pragma unroll
-                for (int j = 0; j < RESULTS_EACH; j += 4) {
-                  const Pack<float, 4> w = *(const Pack<float, 4> *)(by + (c + e) * FILTER_PITCH + j);
+                for (int e = 0; e < READ; e++)
 #pragma unroll
-                  for (int i = 0; i < TILES_M; i++)
+                  for (int j = 0; j < RESULTS_EACH; j += 4) {
+                    const Pack<float, 4> w = *(const Pack<float, 4> *)(by + (c + e) * FILTER_PITCH + j);
 #pragma unroll
-                    for (int q = 0; q < 4; q++) sums[i][j + q] = fmaf(x[i].v[e], w.v[q], sums[i][j + q]);
-                }
+                    for (int i = 0; i < TILES_M; i++)
+#pragma unroll
+                      for (int q = 0; q < 4; q++) sums[i][j + q] = fmaf(x[i].v[e], w.v[q], sums[i][j + q]);
+                  }
+              }
             }
           }
         }
@@ -138,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       bool any_nan = false;
       if (REPAIR) any_nan = __syncthreads_or(nan);
       else __syncthreads();
-      leave(run, memory, block, f, tile_at(run, t), any_nan);
+      leave(run, memory, block, f, at_tile, any_nan);
     }
   }
   copy_wait<0>();

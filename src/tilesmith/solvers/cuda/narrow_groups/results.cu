@@ -29,15 +29,17 @@ template <int COUNT, typename Body> TS_MMA_DEVICE void one_of(int which, Body bo
 
 // A result that is no number, summed anew over the products that the definition has: not those of a bundle's other
 // groups, and not those beyond the edge of dy.
-TS_MMA_DEVICE float exact(const Run &run, int n, int h, int w, int result) {
+TS_MMA_DEVICE float exact(const Run &run, const Tile &tile, int h, int w, int result) {
   const int group = result / GROUP_OUT, k = result - group * GROUP_OUT;
-  const Element *const image = run.x + n * run.in_n;
+  const Element *const image = run.x + tile.n * run.in_n;
   float sum = 0.0f;
 #pragma unroll 1
-  for (int r = 0; r < FILTER_H; r++)
+  for (int row = 0; row < FILTER_H; row++)
 #pragma unroll 1
     for (int s = 0; s < FILTER_W; s++) {
       int y, x;
+      const int r = DEEP ? row % PLANE_H : row, plane = DEEP ? source_plane(tile.d, row / PLANE_H) : 0;
+      if (DEEP && BACK && (u32)plane >= (u32)run.in_d) continue;
       if (BACK) {
         y = h + PAD_H - r * DILATION_H, x = w + PAD_W - s * DILATION_W;
         if (y < 0 || x < 0 || y % STRIDE_H || x % STRIDE_W) continue;
@@ -46,10 +48,12 @@ TS_MMA_DEVICE float exact(const Run &run, int n, int h, int w, int result) {
       } else {
         y = h * STRIDE_H - PAD_H + r * DILATION_H, x = w * STRIDE_W - PAD_W + s * DILATION_W;
       }
-      const bool inside = y >= 0 && x >= 0 && y < run.in_h && x < run.in_w;
-      const Element *from = image + (inside ? y * run.in_row + x * run.in_column + group * GROUP_IN : 0);
+      bool inside = y >= 0 && x >= 0 && y < run.in_h && x < run.in_w;
+      if (DEEP) inside = inside && (u32)plane < (u32)run.in_d;
+      const int of_plane = DEEP ? plane * run.in_depth : 0;
+      const Element *from = image + (inside ? of_plane + y * run.in_row + x * run.in_column + group * GROUP_IN : 0);
       int by = (group * (BACK ? GROUP_IN : GROUP_OUT) + (BACK ? 0 : k)) * (int)run.w_row + (BACK ? k : 0);
-      by += r * (int)run.w_h + s * (int)run.w_w;
+      by += row * (int)run.w_h + s * (int)run.w_w;
 #pragma unroll 1
       for (int c = 0; c < GROUP_IN; c++, by += BACK ? (int)run.w_row : 1)
         sum = fmaf(inside ? widened(from[c]) : 0.0f, widened(run.w[by]), sum);
@@ -63,7 +67,7 @@ TS_MMA_DEVICE void leave(
 ) {
   const u32 phase_h = (u32)phase / PHASES_W, phase_w = (u32)phase % PHASES_W;
   constexpr int VECTORS = ROW / VECTOR;
-  const i64 image = at_tile.n * run.out_n;
+  const i64 image = at_tile.n * run.out_n + (DEEP ? at_tile.d * run.out_depth : 0);
   constexpr int EACH = (TILE * VECTORS + THREADS - 1) / THREADS;
 #pragma unroll(EACH < 4 || (LATE && !RESIDUAL) ? 1 : 4) // no thread would reach four copies, or they are long
   for (u32 i = threadIdx.x; i < TILE * VECTORS; i += THREADS) {
@@ -94,7 +98,7 @@ TS_MMA_DEVICE void leave(
       const i64 at = image + (h * run.out_row + w * run.out_column + k);
       const float found = widened(run.out[at]);
       if (found == found) continue;
-      float v = exact(run, at_tile.n, h, w, k);
+      float v = exact(run, at_tile, h, w, k);
       if (BIAS) v += widened(run.bias[k]);
       if (RESIDUAL) v += widened(run.residual[at]);
       narrow(run.out[at], activate(v));

@@ -46,11 +46,13 @@ _NAMES = tuple(axis.name for axis in AXES)
 
 
 class NarrowGroupsSolver:
-    """Convolutions in two dimensions, channels-last tensors whose pixels are multiples of 16 bytes."""
+    """Convolutions of channels-last tensors whose pixels are multiples of 16 bytes, in up to three dimensions."""
 
     name = "mma_narrow_groups"
     revision = 1
-    features = USUAL | EPILOGUE | {"fwd", "bwd", "wrw", "groups", "stride", "padding", "padding_high", "dilation"}
+    features = (
+        USUAL | EPILOGUE | {"fwd", "bwd", "wrw", "groups", "stride", "padding", "padding_high", "dilation", "depth"}
+    )
     axes = AXES
 
     @remembered
@@ -111,8 +113,8 @@ def _refuse(g: ConvGeometry) -> Rejected | None:
         return Rejected(reasons.GROUPS, "one group")
     if not all(view.channels_last for view in (g.x, g.y, g.w)):
         return Rejected(reasons.LAYOUT, "channels are not contiguous")
-    if (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0):
-        return Rejected(reasons.FILTER, "three spatial dimensions")
+    if g.filter[0] > 1 and g.w.strides[2] != g.filter[1] * g.w.strides[3]:
+        return Rejected(reasons.LAYOUT, "planes of the filter have gaps")
     least = 4 if g.direction == "wrw" else 16
     for view in (read, other) if g.direction == "wrw" else (read,):
         if load_of(view) * dtype(view.dtype).nbytes < least:
@@ -122,7 +124,7 @@ def _refuse(g: ConvGeometry) -> Rejected | None:
     form = narrow_form(g)
     steps = form.steps if g.direction != "wrw" else 0
     if form.exact:
-        steps = 3 * prod(g.filter)  # which are unrolled, taps of all phases
+        steps = 3 * prod(g.filter[1:])  # which are unrolled, taps of all phases
     most = _WIDEST if g.groups > 1 else _WIDEST_ALONE
     if form.pieces * form.piece > _WIDEST or form.columns > most or steps > MAX_STEPS:
         return Rejected(reasons.GROUPS, f"groups of {form.inputs} and {form.outputs} channels, filter {g.filter}")

@@ -38,6 +38,12 @@ class NarrowForm:
     taps: tuple[tuple[Taps, ...], tuple[Taps, ...]]
 
     @cached_property
+    def deep(self) -> bool:
+        """Whether images have three dimensions: a tile lies in one plane, and its window has the filter's planes."""
+        g = self.geometry
+        return (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0)
+
+    @cached_property
     def piece(self) -> int:
         """Channels that are 16 bytes."""
         return 16 // dtype(self.source.dtype).nbytes
@@ -68,7 +74,8 @@ class NarrowForm:
     @cached_property
     def steps(self) -> int:
         """Steps of 16 products of all phases."""
-        return sum(ceil(len(h) * len(w) * self.pieces / 2) for h in self.taps[0] for w in self.taps[1])
+        pieces = self.geometry.filter[0] * self.pieces
+        return sum(ceil(len(h) * len(w) * pieces / 2) for h in self.taps[0] for w in self.taps[1])
 
     @cached_property
     def reach(self) -> tuple[int, int]:
@@ -178,12 +185,17 @@ class NarrowTile(Configured):
 
     @steady
     def window(self) -> tuple[int, int]:
-        """Size of a window (H, W)."""
+        """Size of a window (H, W) of one plane."""
         v, f = self.value, self.form
         return (
             (v["tile_h"] - 1) * f.step[0] + f.reach[0] + 1,
             (v["tile_w"] - 1) * f.step[1] + f.reach[1] + 1,
         )
+
+    @steady
+    def window_rows(self) -> int:
+        """Of all planes that a filter meets."""
+        return self.form.geometry.filter[0] * self.window[0]
 
     @steady
     def pixel_bytes(self) -> int:
@@ -200,7 +212,7 @@ class NarrowTile(Configured):
 
     @steady
     def window_bytes(self) -> int:
-        return ceil(self.window[0] * self.pitch_w * self.pixel_bytes / 128) * 128
+        return ceil(self.window_rows * self.pitch_w * self.pixel_bytes / 128) * 128
 
     @steady
     def row(self) -> int:
@@ -244,7 +256,7 @@ class NarrowTile(Configured):
 
     @steady
     def tiles(self) -> int:
-        return prod(self.across) * self.form.geometry.n
+        return prod(self.across) * self.form.result.shape[2] * self.form.geometry.n
 
     @steady
     def registers(self) -> int:

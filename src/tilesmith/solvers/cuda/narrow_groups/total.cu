@@ -4,24 +4,30 @@ namespace @SYM@_scope {
 constexpr int SUMS = TILES_M * TILES_N * 4, PIECES = BUNDLE_IN / 8;
 
 // A sum that is no number, anew: zeros behind the last pixel of dy met a NaN or an Inf of x.
-TS_MMA_DEVICE float exact(const Run &run, int k, int channel, int r, int s) {
+TS_MMA_DEVICE float exact(const Run &run, int k, int channel, int filter_row, int s) {
+  const int filter_d = DEEP ? filter_row / PLANE_H : 0, r = filter_row - filter_d * PLANE_H;
   float sum = 0.0f;
 #pragma unroll 1
-  for (int n = 0; n < run.images; n++)
+  for (int slice = 0; slice < run.images * (DEEP ? run.out_d : 1); slice++) {
+    const int n = DEEP ? slice / run.out_d : slice, d = slice - n * run.out_d, plane = source_plane(d, filter_d);
+    const i64 of_x = n * run.in_n + (DEEP ? (i64)plane * run.in_depth : 0);
+    const i64 of_dy = n * run.out_n + (DEEP ? (i64)d * run.out_depth : 0);
 #pragma unroll 1
     for (int p = 0; p < run.out_h; p++) {
       float row = 0.0f;
 #pragma unroll 1
       for (int q = 0; q < run.out_w; q++) {
         const int h = p * STEP_H + run.corner_h + r * DILATION_H, w = q * STEP_W + run.corner_w + s * DILATION_W;
-        const bool inside = h >= 0 && h < run.in_h && w >= 0 && w < run.in_w;
-        const Element *const from = run.x + n * run.in_n + (i64)h * run.in_row + (i64)w * run.in_column + channel;
-        const Element *const dy = run.dy + n * run.out_n + (i64)p * run.out_row + (i64)q * run.out_column + k;
+        const bool exists = !DEEP || (u32)plane < (u32)run.in_d;
+        const bool inside = exists && h >= 0 && h < run.in_h && w >= 0 && w < run.in_w;
+        const Element *const from = run.x + of_x + (i64)h * run.in_row + (i64)w * run.in_column + channel;
+        const Element *const dy = run.dy + of_dy + (i64)p * run.out_row + (i64)q * run.out_column + k;
         row = fmaf(widened(*dy), inside ? widened(*from) : 0.0f, row);
       }
       sum += row;
       if (sum != sum) return sum;
     }
+  }
   return sum;
 }
 

@@ -12,7 +12,7 @@ static_assert(STAGE_BYTES >= WINDOW_BYTES + ALL * RESULT_BYTES && TABLE >= STAGE
 static_assert(TABLE + ALL * 4 <= SHARED_BYTES, "all fit");
 
 TS_MMA_DEVICE void load_results(const Run &run, int block, const Tile &at, u32 to) {
-  const Element *const image = run.dy + at.n * run.out_n;
+  const Element *const image = run.dy + at.n * run.out_n + (DEEP ? at.d * run.out_depth : 0);
   u32 thread = threadIdx.x;
   if (LOADS_Y > FEW) compute_anew(thread);
 #pragma unroll(LOADS_Y > FEW ? 4 : LOADS_Y)
@@ -59,7 +59,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
 #pragma unroll
   for (int i = 0; i < TILES_M; i++) {
     const int piece = piece0 + i * 2 + lane / 8 % 2, tap = piece / PIECES;
-    const int at = pixel_at(tap / FILTER_W * DILATION_H, tap % FILTER_W * DILATION_W);
+    const int row = tap / FILTER_W, of_plane = DEEP ? row / PLANE_H * WINDOW_H : 0;
+    const int at = pixel_at(of_plane + (DEEP ? row % PLANE_H : row) * DILATION_H, tap % FILTER_W * DILATION_W);
     from[i] = (tap < TAPS ? at + piece % PIECES * 16 : 0) + super * BUNDLE_IN * 2; // sums of what is none are left out
   }
   float sums[TILES_M][TILES_N][4] = {};

@@ -1,6 +1,6 @@
-// A piece is 16 bytes of a pixel.
+// A piece is 16 bytes of a pixel. A window of a volume is one of each plane that the filter meets, behind one another.
 constexpr int PIECE = 16 / sizeof(Element), PIECES = BUNDLE_IN / PIECE;
-constexpr int CHUNKS = SUPERS * BUNDLE_IN / LOAD_IN, PIXELS = WINDOW_H * WINDOW_W, TILE = TILE_H * TILE_W;
+constexpr int CHUNKS = SUPERS * BUNDLE_IN / LOAD_IN, PIXELS = FILTER_D * WINDOW_H * WINDOW_W, TILE = TILE_H * TILE_W;
 constexpr int LOADS = (PIXELS * CHUNKS + THREADS - 1) / THREADS;
 constexpr int FEW = 8;
 static_assert(PIECE % LOAD_IN == 0, "loads are pieces or equal parts of them");
@@ -16,11 +16,12 @@ TS_MMA_CONSTANT int tile_pixel_at(u32 p) { return pixel_at(p / TILE_W * STEP_H, 
 
 // The first pixel of a tile.
 struct Tile {
-  int n, h, w;
+  int n, d, h, w;
 };
 TS_MMA_DEVICE Tile tile_at(const Run &run, int t) {
-  const int rest = divided(t, run.tiles_w_m, run.tiles_w_s), n = divided(rest, run.tiles_h_m, run.tiles_h_s);
-  return {n, (rest - n * run.tiles_h) * TILE_H, (t - rest * run.tiles_w) * TILE_W};
+  const int rest = divided(t, run.tiles_w_m, run.tiles_w_s), slice = divided(rest, run.tiles_h_m, run.tiles_h_s);
+  const int n = DEEP ? divided(slice, run.out_d_m, run.out_d_s) : slice, d = DEEP ? slice - n * run.out_d : 0;
+  return {n, d, (rest - slice * run.tiles_h) * TILE_H, (t - rest * run.tiles_w) * TILE_W};
 }
 // Copies the window of a tile: the channels of a block's bundles, zeros beyond the image and the last channel.
 TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to) {
@@ -36,10 +37,12 @@ TS_MMA_DEVICE void load_window(const Run &run, int block, const Tile &at, u32 to
     const u32 p = SAME_CHUNK ? thread / CHUNKS + i * (THREADS / CHUNKS) : j / CHUNKS;
     const u32 q = SAME_CHUNK ? thread % CHUNKS : j % CHUNKS;
     if ((i + 1) * THREADS > PIXELS * CHUNKS && p >= PIXELS) break;
-    const u32 h = h0 + p / WINDOW_W, w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * LOAD_IN;
+    const u32 row = p / WINDOW_W, plane = DEEP ? source_plane(at.d, row / WINDOW_H) : 0;
+    const u32 h = h0 + (DEEP ? row % WINDOW_H : row), w = w0 + p % WINDOW_W, c = (block * CHUNKS + q) * LOAD_IN;
     const int left = larger(smaller((run.channels - (int)c) * (int)sizeof(Element), LOAD), 0);
-    const bool inside = h < (u32)run.in_h && w < (u32)run.in_w;
-    const u32 from = inside && left > 0 ? h * run.in_row + w * run.in_column + c : 0;
-    copy_async<LOAD>(to + pixel_at(p / WINDOW_W, p % WINDOW_W) + q * LOAD, image + from, inside ? left : 0);
+    const bool inside = h < (u32)run.in_h && w < (u32)run.in_w && (!DEEP || plane < (u32)run.in_d);
+    const u32 of_plane = DEEP ? plane * run.in_depth : 0;
+    const u32 from = inside && left > 0 ? of_plane + h * run.in_row + w * run.in_column + c : 0;
+    copy_async<LOAD>(to + pixel_at(row, p % WINDOW_W) + q * LOAD, image + from, inside ? left : 0);
   }
 }
