@@ -331,7 +331,9 @@ template <bool BY_K, int EXTENT, int VECTOR> struct Copies {
   // Where chunk `at` of a line lies: lines that are read together differ in their banks.
   TS_MMA_DEVICE int swizzled(int line, int at) {
     constexpr int span = CHUNKS < 8 ? CHUNKS : 8;
-    if constexpr (BY_K || EXACT || sizeof(Element) == 2)
+    if constexpr (EXACT && !BY_K)
+      return at; // which are all of one line
+    else if constexpr (BY_K || sizeof(Element) == 2)
       return at ^ (line / (8 / span) & (span - 1)); // 8 lines of a chunk
     else if constexpr (sizeof(Element) == 4)
       return at ^ (line / (8 / span) & (span / 2 - 1)) * 2; // 4 lines of two chunks

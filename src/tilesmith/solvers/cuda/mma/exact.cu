@@ -2,7 +2,9 @@
   // A warp is 4 x 8 threads. Where lines run along k a thread's rows (columns) are 4 (8) apart; where they run
   // along rows (columns) it has them by fours.
   constexpr int ROWS = WARP_M / 4, COLUMNS = WARP_N / 8;
-  const int lane_m = lane / 8, lane_n = lane % 8;
+  // NOTE: neighbouring lanes share columns, those two apart share rows: so the four passes of a 16-byte load of a warp
+  // become two (as in S. Gray's maxas SGEMM).
+  const int lane_m = lane & 1 | lane >> 4 << 1, lane_n = lane >> 1 & 7;
   float sums[ROWS][COLUMNS];
 #pragma unroll
   for (int i = 0; i < ROWS; i++)
@@ -36,12 +38,17 @@
       float fa[ROWS][4], fb[COLUMNS][4];
       fetch(copies_a, fa, tile_a, k, row_of);
       fetch(copies_b, fb, tile_b, k, column_of);
+// NOTE: an FFMA reads three registers from two banks, each of which gives one a cycle, beside what `.reuse` has kept:
+// down one column and up the next ptxas keeps most.
 #pragma unroll
       for (int q = 0; q < 4; q++)
 #pragma unroll
-        for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < COLUMNS; j++)
 #pragma unroll
-          for (int j = 0; j < COLUMNS; j++) sums[i][j] = fmaf(fa[i][q], fb[j][q], sums[i][j]);
+          for (int down = 0; down < ROWS; down++) {
+            const int i = j % 2 ? ROWS - 1 - down : down;
+            sums[i][j] = fmaf(fa[i][q], fb[j][q], sums[i][j]);
+          }
     }
   };
 
@@ -69,6 +76,17 @@
     if (more) put(to);
   }
   end_ring();
+  // NOTE: results that are stored by fours lie in neighbouring registers. ptxas would have the sums of the loop there as
+  // well, in banks that collide; a zero that it cannot know keeps the two apart.
+  const u32 zero = (u32)run.rows >> 31;
+#pragma unroll
+  for (int i = 0; i < ROWS; i++)
+#pragma unroll
+    for (int j = 0; j < COLUMNS; j++) {
+      u32 apart = __float_as_uint(sums[i][j]) ^ zero;
+      kept(apart);
+      sums[i][j] = __uint_as_float(apart);
+    }
   constexpr int N = B_BY_K ? 1 : PARTIAL ? 4 : OUT_VECTOR < 4 ? OUT_VECTOR : 4;
   auto finish_row = [&](int i, const float(&row_sums)[COLUMNS]) {
     const int in_tile = row_of(i), row = m0 + in_tile, place = row_place[in_tile];
