@@ -37,7 +37,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       const int line = divided(tile, run.tiles_w_m, run.tiles_w_s), slice = divided(line, run.tiles_h_m, run.tiles_h_s);
       const int n = DEEP ? divided(slice, run.out_d_m, run.out_d_s) : slice, d0 = DEEP ? slice - n * run.out_d : 0;
       const int h0 = (line - slice * run.tiles_h) * TH, w0 = (tile - line * run.tiles_w) * TW;
-      const Element *const from_dy = dy + (i64)n * run.out_n + (DEEP ? (i64)d0 * run.out_depth : 0) + h0 * run.out_row + w0 * run.out_column + c0;
+      const i64 slice_dy = (i64)n * run.out_n + (DEEP ? (i64)d0 * run.out_depth : 0);
+      const Element *const from_dy = dy + slice_dy + h0 * run.out_row + w0 * run.out_column + c0;
       // NOTE: elements of dy that do not exist are zeros, which x may meet: what is no number then, the second kernel
       // computes again. A path of its own for tiles at the border was as long as that for whole ones.
       Vector by[TH][TW];
@@ -50,7 +51,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       }
       const int top = h0 * STRIDE_H - PAD_H + r0 * DILATION_H, left = w0 * STRIDE_W - PAD_W;
       const int plane = DEEP ? d0 * STRIDE_D + kd * DILATION_D - PAD_D : 0;
-      const Element *const from = x + (i64)n * run.in_n + (DEEP ? (i64)plane * run.in_depth : 0) + top * run.in_row + left * run.in_column + c0;
+      const i64 slice_x = (i64)n * run.in_n + (DEEP ? (i64)plane * run.in_depth : 0);
+      const Element *const from = x + slice_x + top * run.in_row + left * run.in_column + c0;
 #pragma unroll
       for (int h = 0; h < ROWS; h++) {
         if (!row_used(h)) continue;
