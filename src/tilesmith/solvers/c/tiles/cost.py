@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from tilesmith.codegen.c.epilogue import LONG
 from tilesmith.solvers.c.common.cost import level, speedup
 from tilesmith.solvers.c.common.dense_form import Phase
-from tilesmith.solvers.c.tiles.tile import DEEP, DIRECT, PIXELS, REGISTER, ROWS, MatrixTile
+from tilesmith.solvers.c.common.tile_registers import DEEP, PIXELS, REGISTER
+from tilesmith.solvers.c.tiles.tile import DIRECT, ROWS, MatrixTile
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.cpu_fit import TilesFit

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tilesmith.codegen.symbols import MARK
 from tilesmith.solvers.c.common.dense_items import NOTE_BYTES
 from tilesmith.solvers.c.common.text import ENTRY, braced
+from tilesmith.solvers.c.common.tile_registers import DEEP, WIDE
 from tilesmith.solvers.c.common.turn_text import LOOK, NOTE, TURNED
-from tilesmith.solvers.c.tiles.tile import DEEP, ROWS, WIDE, MatrixTile
+from tilesmith.solvers.c.tiles.tile import ROWS, MatrixTile
 
 
 def strip_text(t: MatrixTile) -> str:

@@ -13,10 +13,11 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.c.common.dense_form import MAX_EXTENT, DenseForm, dense_form
 from tilesmith.solvers.c.common.dense_items import DenseTexts, dense_draft
 from tilesmith.solvers.c.common.family import Family
+from tilesmith.solvers.c.common.tile_registers import DEEP, PIXELS, WIDE
 from tilesmith.solvers.c.tiles.cost import predicted_seconds
 from tilesmith.solvers.c.tiles.pack_text import filter_text
 from tilesmith.solvers.c.tiles.text import kernel_text
-from tilesmith.solvers.c.tiles.tile import DEEP, DIRECT, PIXELS, ROWS, STRIP, WIDE, MatrixTile
+from tilesmith.solvers.c.tiles.tile import DIRECT, ROWS, STRIP, MatrixTile
 from tilesmith.solvers.solver import (
     Accepted,
     Axis,

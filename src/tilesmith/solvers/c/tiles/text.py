@@ -6,8 +6,9 @@ from tilesmith.codegen.c.epilogue import vector_activation
 from tilesmith.codegen.symbols import MARK
 from tilesmith.solvers.c.common.dense_items import NOTE_BYTES, item_text
 from tilesmith.solvers.c.common.text import C_TYPES, ENTRY, braced
+from tilesmith.solvers.c.common.tile_registers import PIXELS, REGISTER, WIDE
 from tilesmith.solvers.c.tiles.pack_text import strip_text
-from tilesmith.solvers.c.tiles.tile import DIRECT, PIXELS, REGISTER, WIDE, MatrixTile
+from tilesmith.solvers.c.tiles.tile import DIRECT, MatrixTile
 from tilesmith.solvers.c.tiles.tile_text import out_text, tile_name, tile_text
 
 

@@ -8,14 +8,10 @@ from dataclasses import dataclass
 from tilesmith.problems.geometry import Triple
 from tilesmith.solvers.c.common.dense_form import Phase, Tap
 from tilesmith.solvers.c.common.dense_items import NOTE_BYTES, DenseItems
+from tilesmith.solvers.c.common.tile_registers import DEEP, PIXELS, REGISTER, REGISTERS, WIDE
 from tilesmith.solvers.solver import cached_property
 
 DIRECT, STRIP, ROWS = 0, 1, 2  # how x is read: as it lies, from a packed strip, or from one of the taps of each row
-PIXELS = 16  # rows of a tile register
-DEEP = 32  # bf16 in each of them: what one instruction reduces
-WIDE = 16  # fp32 in each of them: channels of results
-REGISTER = 1024  # bytes
-REGISTERS = 8
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tilesmith.codegen.symbols import MARK
 from tilesmith.solvers.c.common.text import C_TYPES, load, store
-from tilesmith.solvers.c.tiles.tile import DEEP, PIXELS, REGISTERS, WIDE, MatrixTile
+from tilesmith.solvers.c.common.tile_registers import DEEP, PIXELS, REGISTERS, WIDE
+from tilesmith.solvers.c.tiles.tile import MatrixTile
 
 
 def tile_name(tiles_m: int, tail: bool) -> str:

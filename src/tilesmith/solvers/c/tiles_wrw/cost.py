@@ -6,7 +6,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilesmith.solvers.c.common.cost import level, speedup
-from tilesmith.solvers.c.tiles_wrw.tile import DEEP, REGISTER, WIDE, WrwTiles
+from tilesmith.solvers.c.common.tile_registers import DEEP, REGISTER, WIDE
+from tilesmith.solvers.c.tiles_wrw.tile import WrwTiles
 
 if TYPE_CHECKING:
     from tilesmith.targets.fits.cpu_fit import TilesFit

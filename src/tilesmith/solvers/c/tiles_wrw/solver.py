@@ -19,10 +19,11 @@ from tilesmith.solvers.c.common.family import (
     not_channels_last_floats,
     slot,
 )
+from tilesmith.solvers.c.common.tile_registers import WIDE
 from tilesmith.solvers.c.reference.solver import guarded_reference
 from tilesmith.solvers.c.tiles_wrw.cost import predicted_seconds
 from tilesmith.solvers.c.tiles_wrw.text import dy_text, run_text, x_text
-from tilesmith.solvers.c.tiles_wrw.tile import NOTE_BYTES, WIDE, WrwTiles
+from tilesmith.solvers.c.tiles_wrw.tile import NOTE_BYTES, WrwTiles
 from tilesmith.solvers.solver import Axis, Config, Geometry, Rejected, SearchSpace, remembered, values_of
 from tilesmith.targets.fits.choose import tiles_fit_of
 from tilesmith.targets.target import CpuTarget

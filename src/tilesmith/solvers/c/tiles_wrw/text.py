@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tilesmith.codegen.symbols import MARK
 from tilesmith.solvers.c.common.text import C_TYPES, ENTRY, braced
+from tilesmith.solvers.c.common.tile_registers import DEEP, REGISTER, WIDE
 from tilesmith.solvers.c.common.turn_text import LOOK, NOTE, TURNED
-from tilesmith.solvers.c.tiles_wrw.tile import DEEP, REGISTER, WIDE, WrwTiles
+from tilesmith.solvers.c.tiles_wrw.tile import WrwTiles
 
 
 def dy_text(t: WrwTiles) -> str:

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from math import prod
 
 from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.solvers.c.common.tile_registers import DEEP, REGISTER, WIDE
 from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CpuTarget
 
-DEEP = 32  # pixels that one instruction reduces
-WIDE = 16  # channels of a register
-REGISTER = 1024  # bytes
 NOTE_BYTES = 64  # the workspace begins with a note: int32 1 if an element of x or dy is not finite
 
 
