@@ -57,6 +57,11 @@ class Layer:
         pixels = math.prod(self.image if self.transposed else self.result)
         return 2.0 * batch * pixels * self.filters * self.channels // self.groups * math.prod(self.window)
 
+    def fits(self, batch: int) -> bool:
+        """Whether tensors and products are neither small nor large."""
+        large = self.nbytes(batch) > MOST_BYTES or self.flop(batch) > MOST_FLOP
+        return not large and self.nbytes(batch) >= LEAST_BYTES and min(self.result) > 0
+
     def command(self, batch: int, direction: int) -> str:
         axes = ("d", "H", "W")[-len(self.image) :]
         names = {
@@ -191,28 +196,36 @@ def drawn(seed: int, each: int) -> list[str]:
         found: list[str] = []
         while len(found) < each:
             layer = kind(rng)
-            fits = [n for n in BATCHES
-                    if LEAST_BYTES <= layer.nbytes(n) <= MOST_BYTES and layer.flop(n) <= MOST_FLOP]  # fmt: skip
+            fits = [n for n in BATCHES if layer.fits(n)]
             ways = ("bwd", "wrw") if kind is strided else tuple(DIRECTIONS)
-            if fits and min(layer.result) > 0:
+            if fits:
                 found.append(layer.command(rng.choice(fits), DIRECTIONS[ways[len(found) % len(ways)]]))
         lines += found
     return lines
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--each", type=int, default=EACH, help="problems of each kind")
-    parser.add_argument("--write", action="store_true", help=f"write {LIST.name}")
+def show_or_write(
+    path: Path, what: str, drawn: Callable[[int, int], list[str]], seed: int, each: int, each_of: str, about: str
+) -> int:  # fmt: skip
+    """The command line of a program that draws the list ``path`` of ``what``, with its defaults."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--seed", type=int, default=seed)
+    parser.add_argument("--each", type=int, default=each, help=each_of)
+    parser.add_argument("--write", action="store_true", help=f"write {path.name}")
     args = parser.parse_args()
-    head = f"# irregular convolutions, drawn by benchmarks/irregular_random.py, seed {args.seed}; bf16, channels last"
+    head = f"# {what}, drawn by benchmarks/{path.stem}.py, seed {args.seed}; bf16, channels last"
     text = "\n".join([head, *drawn(args.seed, args.each)]) + "\n"
     if args.write:
-        LIST.write_text(text)
+        path.write_text(text)
     else:
         print(text, end="")
     return 0
+
+
+def main() -> int:
+    return show_or_write(
+        LIST, "irregular convolutions", drawn, SEED, EACH, "problems of each kind", __doc__.splitlines()[0]
+    )
 
 
 if __name__ == "__main__":

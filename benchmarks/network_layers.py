@@ -9,7 +9,6 @@ together take between 2 and 400 MB and the products at most 300 GFLOP, direction
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "models"), str(HERE / "gpu")]
 import torch  # noqa: E402
 from gpu_cases import listed  # noqa: E402
-from irregular_random import BATCHES, DIRECTIONS, LEAST_BYTES, MOST_BYTES, MOST_FLOP, Layer  # noqa: E402
+from irregular_random import BATCHES, DIRECTIONS, Layer, show_or_write  # noqa: E402
 from torch import nn  # noqa: E402
 from zoo import torchvision_package  # noqa: E402
 
@@ -143,8 +142,7 @@ def drawn(seed: int, each: int) -> list[str]:
         lines.append(f"# {name}")
         found: list[str] = []
         for layer in rng.sample(layers, len(layers)):
-            fits = [n for n in BATCHES
-                    if LEAST_BYTES <= layer.nbytes(n) <= MOST_BYTES and layer.flop(n) <= MOST_FLOP]  # fmt: skip
+            fits = [n for n in BATCHES if layer.fits(n)]
             if not fits or len(found) == each:
                 continue
             command = layer.command(rng.choice(fits), ways[(len(lines) + len(found)) % len(ways)])
@@ -157,18 +155,9 @@ def drawn(seed: int, each: int) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--each", type=int, default=EACH, help="layers of each network, at most")
-    parser.add_argument("--write", action="store_true", help=f"write {LIST.name}")
-    args = parser.parse_args()
-    head = f"# layers of networks, drawn by benchmarks/network_layers.py, seed {args.seed}; bf16, channels last"
-    text = "\n".join([head, *drawn(args.seed, args.each)]) + "\n"
-    if args.write:
-        LIST.write_text(text)
-    else:
-        print(text, end="")
-    return 0
+    return show_or_write(
+        LIST, "layers of networks", drawn, SEED, EACH, "layers of each network, at most", __doc__.splitlines()[0]
+    )
 
 
 if __name__ == "__main__":

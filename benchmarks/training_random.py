@@ -31,10 +31,6 @@ def dense(rng: random.Random) -> Layer:
 NAMES: dict[str, Kind] = {kind.__name__: kind for kind in (*KINDS, dense)}
 
 
-def fits(layer: Layer, batch: int) -> bool:
-    return LEAST_BYTES <= layer.nbytes(batch) <= MOST_BYTES and layer.flop(batch) <= MOST_FLOP and min(layer.result) > 0
-
-
 def neighbour(rng: random.Random, layer: Layer, batch: int) -> tuple[Layer, int] | None:
     """The layer with another batch, or all sides of its image by one factor, at most 2; None if none was met."""
     for _ in range(20):
@@ -45,7 +41,7 @@ def neighbour(rng: random.Random, layer: Layer, batch: int) -> tuple[Layer, int]
             factor = rng.choice([n for n in IMAGES if n != side and side <= 2 * n <= 4 * side] or [side]) / side
             image = tuple(max(1, round(size * factor)) for size in layer.image[-2:])
             other = replace(layer, image=(*layer.image[:-2], *image)), batch
-        if other != (layer, batch) and fits(*other):
+        if other != (layer, batch) and other[0].fits(other[1]):
             return other
     return None
 
@@ -59,7 +55,7 @@ def drawn(seed: int, each: int, kinds: list[Kind]) -> list[str]:
             direction = rng.choice(("bwd", "wrw") if kind is strided else tuple(DIRECTIONS))
             while True:
                 layer, batch = kind(rng), rng.choice(BATCHES)
-                other = neighbour(rng, layer, batch) if fits(layer, batch) else None
+                other = neighbour(rng, layer, batch) if layer.fits(batch) else None
                 if other is None:
                     continue
                 pair = [one.command(n, DIRECTIONS[direction]) for one, n in ((layer, batch), other)]

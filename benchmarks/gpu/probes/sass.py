@@ -1,13 +1,15 @@
 """Counts what the innermost loop of exact fp32 kernels issues, and how its FFMAs read registers; no GPU is needed.
 
-    python benchmarks/gpu/probes/sass.py PROBLEMS CONFIG ... [--target NAME] [--cuobjdump FILE]
+    python benchmarks/gpu/probes/sass.py PROBLEMS CONFIG ... [--solver ffma_gemm|ffma_dense] [--target NAME]
+        [--cuobjdump FILE]
 
-PROBLEMS is a list as ``configs.py`` takes it, CONFIG of ``ffma_gemm`` as 'name=value ...'. Of the machine code that
-``cuobjdump`` prints (``pip install nvidia-cuda-cuobjdump``, or the CUDA toolkit) the loop with the most FFMAs is read.
-An FFMA reads three registers from two banks, by the register's number odd or even; what ``.reuse`` kept of the
-instruction before, one register for each operand's place and bank, is not read again. ``slots`` are the cycles of an
-FFMA if each bank gives one register a cycle, ``thrice`` is the share of FFMAs that read one bank three times. Loops
-hold the copies of whole tiles and those of tails, of which each step issues one: ``instructions`` counts both.
+PROBLEMS is a list as ``configs.py`` takes it, CONFIG of the solver as 'name=value ...'. Of the machine code that
+``cuobjdump`` prints (``pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm``, or the CUDA toolkit) the loop with the
+most FFMAs is read. An FFMA reads three registers from two banks, by the register's number odd or even; what ``.reuse``
+kept of the instruction before, one register for each operand's place and bank, is not read again. ``slots`` are the
+cycles of an FFMA if each bank gives one register a cycle, ``thrice`` is the share of FFMAs that read one bank three
+times. Loops hold the copies of whole tiles and those of tails, of which each step issues one: ``instructions`` counts
+both.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[2] / "src")]
 from configs import problems_of  # noqa: E402
 
 from tilesmith.solvers.cuda.ffma.solver import FfmaGemmSolver  # noqa: E402
+from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver  # noqa: E402
 from tilesmith.solvers.solver import parse_config  # noqa: E402
 from tilesmith.targets.names import parse_target  # noqa: E402
 from tilesmith.toolchain.build import build_unit  # noqa: E402
 
-SOLVER = FfmaGemmSolver()
+SOLVERS = {solver.name: solver for solver in (FfmaGemmSolver(), MmaDenseSolver(exact=True))}
 _LINE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@!?\w+\s+)?(\S+)\s*(.*?);")
 
 
@@ -94,17 +97,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("problems")
     parser.add_argument("configs", nargs="+", metavar="CONFIG")
+    parser.add_argument("--solver", choices=SOLVERS, default="ffma_gemm")
     parser.add_argument("--target", default="sm_90a:132:h100")
     parser.add_argument("--cuobjdump", default="cuobjdump", metavar="FILE")
     args = parser.parse_args()
-    target = parse_target(args.target)
+    target, solver = parse_target(args.target), SOLVERS[args.solver]
     for key, signature in problems_of(args.problems).items():
         for text in args.configs:
             config = parse_config(text)
-            if not SOLVER.search_space(signature.geometry, target).contains(config):
+            if not solver.search_space(signature.geometry, target).contains(config):
                 print(f"{key} {text}: not in the space")
                 continue
-            source = SOLVER.draft(signature.geometry, config, target).sources[0]
+            source = solver.draft(signature.geometry, config, target).sources[0]
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "unit.cubin")
                 (taken,) = build_unit([source], target, path)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tilesmith.measure.device_flush import WAIT_CYCLES, Flush
-from tilesmith.measure.timing import Timing, quantile, summarize
+from tilesmith.measure.timing import LEAST_ROUNDS, Timing, quantile, summarize
 from tilesmith.runtime.device import Event, Stream
 
 METHOD: Final = "device events around rows of calls, cold L2, median"
@@ -99,7 +99,7 @@ def interleave_on_device(
         del held
     names = list(series)
     for done in range(rounds):
-        if done >= 3 and time.perf_counter() - started > budget_s:
+        if done >= LEAST_ROUNDS and time.perf_counter() - started > budget_s:
             break
         at = done % max(1, len(names))
         for name in names[at:] + names[:at]:
@@ -113,7 +113,7 @@ def interleave_on_device(
             item.seconds = quantile(sorted(item.samples or item.late), 0.5)
             if rests and item.seconds > LONG_S:
                 time.sleep(rested(item.seconds) - item.seconds)
-        if drop_ratio is not None and done >= 2:
+        if drop_ratio is not None and done + 1 >= LEAST_ROUNDS:
             best = min(item.seconds for item in series.values() if not item.dropped)
             for item in series.values():
                 item.dropped = item.dropped or min(item.samples or item.late) > drop_ratio * best

@@ -36,6 +36,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 K = TypeVar("K")
+LEAST_ROUNDS: Final = 3  # of a race, whatever its seconds
 SAMPLE_S: Final = 1.5e-3
 PAUSE_S: Final = 0.012  # NOTE: libgomp spins 300,000 times before it sleeps, about 5-10 ms on Zen 5
 ONE_THREAD: Final = "thread-cpu-time median"
@@ -135,7 +136,7 @@ def interleave(
         spent = time.perf_counter() - started
         lacking = patient and any(len(item.sorted_out()[0]) < _ENOUGH for item in series.values() if not item.dropped)
         over = done >= rounds or spent > budget_s
-        if done >= 3 and over and not (lacking and spent < PATIENCE * budget_s):
+        if done >= LEAST_ROUNDS and over and not (lacking and spent < PATIENCE * budget_s):
             break
         for name in _rotated(order, done, series):
             item = series[name]
@@ -145,7 +146,7 @@ def interleave(
             previous = _switch(previous, item, threads, watch)
             _sample(item, done, clock, watch)
         watch.judge()
-        if drop_ratio is not None and done >= 2:
+        if drop_ratio is not None and done + 1 >= LEAST_ROUNDS:
             _drop_slow(series, drop_ratio)
     method = ONE_THREAD if threads == 1 else MORE_THREADS
     return _levelled(series, method)

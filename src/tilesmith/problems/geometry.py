@@ -75,6 +75,11 @@ class ConvGeometry:
         return any(self.padding) or any(self.padding_high)
 
     @property
+    def deep(self) -> bool:
+        """Whether images, the filter or the padding have a depth; else all lies in one plane."""
+        return (self.input[0], self.filter[0], self.output[0], self.padding[0]) != (1, 1, 1, 0)
+
+    @property
     def reduction_length(self) -> int:
         """Products summed into one result element, at most."""
         taps = self.filter[0] * self.filter[1] * self.filter[2]

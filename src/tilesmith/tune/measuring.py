@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tilesmith.db.records import Record
 from tilesmith.errors import PlanError
-from tilesmith.measure.timing import Timing
+from tilesmith.measure.timing import LEAST_ROUNDS, Timing
 from tilesmith.plan.records import Plan
 from tilesmith.plan.serial import encode
 from tilesmith.problems.work import flops
@@ -29,7 +29,6 @@ KEPT = 4  # of the fastest plans stay loaded
 QUICK = 1.25  # first estimates are rough: a race decides among those within this of the fastest
 DROP = 1.1
 ROUNDS = 7
-LEAST_RUNS = 3  # of each config in a race
 RACE_S = 0.5  # of a race among new configs, at most, if loading them took less
 CERTIFIED_RUNS = 3  # times what the first check may take
 
@@ -169,7 +168,7 @@ class Measurer:
         if leader is not None:
             fastest = min(fastest, self.log.time_s[leader] * 1e6)
         room = int(
-            min(len(order), seconds / (LEAST_RUNS * self.rested(max(fastest, 1e-3) * 1e-6)) - (leader is not None))
+            min(len(order), seconds / (LEAST_ROUNDS * self.rested(max(fastest, 1e-3) * 1e-6)) - (leader is not None))
         )
         # The machine may be slower now than when the leader was timed, so two enter even if they were slower.
         entrants = order[: max(2, sum(estimates[point].low_us <= QUICK * fastest for point in order))][: max(0, room)]

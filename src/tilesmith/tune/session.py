@@ -14,6 +14,7 @@ from tilesmith.db.store import Database
 from tilesmith.db.waiting import patiently
 from tilesmith.errors import InterruptedSearchError, LaunchError, OutOfTimeError, TilesmithError
 from tilesmith.measure.memory import oracle_bytes, require_memory, tensor_bytes
+from tilesmith.measure.timing import LEAST_ROUNDS
 from tilesmith.plan.records import Plan
 from tilesmith.problems.rewrite import Signature
 from tilesmith.solvers.old_names import read_config
@@ -28,7 +29,7 @@ from tilesmith.toolchain.plans import keep_plan
 from tilesmith.tune.clock import Clock, TimeOverError
 from tilesmith.tune.compiling import CompileQueue
 from tilesmith.tune.job import Job, make_job
-from tilesmith.tune.measuring import LEAST_RUNS, Measurer
+from tilesmith.tune.measuring import Measurer
 from tilesmith.tune.model import Model
 from tilesmith.tune.playoff import FINALISTS, ROUNDS, SECOND_RACE, Outcome, decide, fall_back, keep, to_certify
 from tilesmith.tune.process import Workers
@@ -47,7 +48,7 @@ BATCH = 8  # that a CPU compiles together, and that are measured together
 LEAST = 5  # configs that a search on a GPU measures, if they are compiled when its time is over
 AHEAD = 2  # points that are on their way for each of a GPU's compilers
 SLOW_S = 5.0  # a kernel that takes a GPU's compiler longer is not worth the batch that waits for it
-RESTS_SHARE = 0.2  # of a search's seconds, at most, that are kept for the rests of each race
+RESTS_SHARE = 0.2  # of a search's seconds, at most, that are kept for each race of kernels behind which a device rests
 PLAYOFF_S = (0.3, 1.5)  # seconds, at least and at most
 SHIP_S = 0.5  # to compile the winner alone, at least
 LATE_SHARE, LATE_S = 0.2, 2.0  # how much longer than its budget a search may take: the larger of the two
@@ -272,7 +273,7 @@ class _Budget:
     def finalists(self) -> int:
         """Configs that a race has time for beside the untuned default: the device rests behind each run of a long
         kernel, and a race has three runs of each at least."""
-        each_s = LEAST_RUNS * self.rested(self.best_s)
+        each_s = LEAST_ROUNDS * self.rested(self.best_s)
         if self.max_seconds is None or each_s == 0.0:
             return FINALISTS
         return max(1, min(FINALISTS, int(RESTS_SHARE * self.max_seconds / each_s) - 1))
@@ -280,7 +281,7 @@ class _Budget:
     @property
     def races_s(self) -> float:
         """Seconds of both races of the playoff: twice what the rounds of the search let one expect."""
-        runs, share = LEAST_RUNS * (self.finalists + 1), RESTS_SHARE * (self.max_seconds or math.inf)
+        runs, share = LEAST_ROUNDS * (self.finalists + 1), RESTS_SHARE * (self.max_seconds or math.inf)
         least = max(runs * self.best_s, min(runs * self.rested(self.best_s), share))
         whole = min(self.playoff_s, 2 * ROUNDS * (FINALISTS + 1) * self.round_s)
         return max(whole, least) + max(whole * SECOND_RACE, least)

@@ -68,7 +68,7 @@ def _source(t: DepthwiseTile, name: str, op: str, out: str, arguments: tuple[Arg
     for axis, i in (("D", 0), ("H", 1), ("W", 2)):
         numbers |= {f"STRIDE_{axis}": g.stride[i], f"PAD_{axis}": g.padding[i], f"DILATION_{axis}": g.dilation[i]}
     flags = {
-        "DEEP": t.deep, "BACK": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual,
+        "DEEP": g.deep, "BACK": t.back, "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual,
         "IN_SHARED": t.in_shared, "ROLLED": t.rolled, "IN_TURNS": g.epilogue.activation in LONG,
     }  # fmt: skip
     types = {"Element": TYPES[(g.y if t.back else g.x).dtype], "Out": TYPES[out]}

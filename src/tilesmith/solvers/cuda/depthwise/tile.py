@@ -54,12 +54,6 @@ class DepthwiseTile(DepthwiseConfigured):
         size = self.g.input if self.back else self.g.output
         return size[1], size[2]
 
-    @cached_property
-    def deep(self) -> bool:
-        """Whether images have three dimensions: a thread's tile lies in one plane, and takes the filter's in turn."""
-        g = self.g
-        return (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0)
-
     @property
     def filter_planes(self) -> int:
         return self.g.filter[0]

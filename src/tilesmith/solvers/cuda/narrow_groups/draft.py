@@ -78,7 +78,7 @@ def _numbers(t: NarrowTile) -> dict[str, int]:
 
 
 def _flags(t: NarrowTile) -> dict[str, bool]:
-    return {"DEEP": t.form.deep, "BACKWARDS": t.form.geometry.direction == "bwd"}
+    return {"DEEP": t.form.geometry.deep, "BACK": t.form.geometry.direction == "bwd"}
 
 
 def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
@@ -89,7 +89,7 @@ def _source(t: NarrowTile, arguments: tuple[Argument, ...]) -> Source:
         "STRIDE_H": g.stride[1], "STRIDE_W": g.stride[2], "PAD_H": g.padding[1], "PAD_W": g.padding[2],
     }  # fmt: skip
     flags = _flags(t) | {
-        "BACK": g.direction == "bwd", "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "REPAIR": f.repair,
+        "BIAS": g.epilogue.bias, "RESIDUAL": g.epilogue.residual, "REPAIR": f.repair,
         # In fp32 long results are finished as they leave, where the text has four of them.
         "LATE": g.epilogue.residual or (f.exact and g.epilogue.activation in LONG),
         "DENSE": g.w.strides[4] == g.c // g.groups and g.w.strides[3] == g.filter[2] * g.w.strides[4],

@@ -38,12 +38,6 @@ class NarrowForm:
     taps: tuple[tuple[Taps, ...], tuple[Taps, ...]]
 
     @cached_property
-    def deep(self) -> bool:
-        """Whether images have three dimensions: a tile lies in one plane, and its window has the filter's planes."""
-        g = self.geometry
-        return (g.input[0], g.filter[0], g.output[0], g.padding[0]) != (1, 1, 1, 0)
-
-    @cached_property
     def piece(self) -> int:
         """Channels that are 16 bytes."""
         return 16 // dtype(self.source.dtype).nbytes
@@ -185,7 +179,7 @@ class NarrowTile(Configured):
 
     @steady
     def window(self) -> tuple[int, int]:
-        """Size of a window (H, W) of one plane."""
+        """Size of a window (H, W) of one plane: a tile lies in one, and has a window for each plane of the filter."""
         v, f = self.value, self.form
         return (
             (v["tile_h"] - 1) * f.step[0] + f.reach[0] + 1,
