@@ -16,7 +16,13 @@ from functools import cache, lru_cache
 from math import prod
 from pathlib import Path
 
-from tilesmith.codegen.cuda.hopper import hopper_prelude, mma_arrive_text, mma_bulk_text, mma_wait_text
+from tilesmith.codegen.cuda.hopper import (
+    hopper_prelude,
+    mma_arrive_text,
+    mma_bulk_text,
+    mma_producer_text,
+    mma_wait_text,
+)
 from tilesmith.codegen.cuda.mma import mma_prelude
 from tilesmith.plan.records import Source
 from tilesmith.toolchain.toolchains import unit_text
@@ -112,8 +118,8 @@ def _emulated(source: Source) -> Path:
         text = text.replace("extern __shared__ __align__(128) unsigned char memory[];",
                             "unsigned char *const memory = emulated_shared;")  # fmt: skip
         text = text.replace('asm("" : "+l"(place));', "")  # it hides an address from the compiler
-        text = text.replace(mma_bulk_text(), "")
-        text = text.replace(mma_wait_text(), "").replace(mma_arrive_text(), "")
+        for left_out in (mma_bulk_text(), mma_wait_text(), mma_arrive_text(), mma_producer_text()):
+            text = text.replace(left_out, "")
         text = re.sub(r'asm volatile\("barrier\.sync 1, %0;"[^;]*;', "__syncthreads();", text)
         # Products of warpgroups are done when they are issued.
         text = re.sub(r'asm volatile\("(fence\.proxy|wgmma)[^;]*;" ::("n"\([^"]*\) )?: "memory"\);', "", text)

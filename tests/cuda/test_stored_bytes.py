@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from kernel_sizes import LIMIT, stored
 
 NHWC = "conv1;{};x={t},NHWC,{};w={t},NHWC,{};y={t},NHWC;stride={};pad={};dil=1x1;groups=1;acc={}"
-FFMA = "warps_k=1 stages=4 split_k=1 stream_k=1 group_m=8"
+FFMA = "warps_k=1 stages=4 split_k=1 stream_k=1 group_m=8 producers=0"
 DEPTHWISE = "conv1;{};x=bf16,{l},{};w=bf16,{l},{};y=bf16,{l};stride={};pad={};dil={};groups={};acc=fp32"
 FUSED = ";epi=bias+residual+gelu"
 
@@ -36,6 +36,8 @@ CASES = [
     ("wgmma_thin@gemm", NHWC.format("bwd", "64x56x56x127", "128x1x1x127", "1x1", "0x0", "fp32", t="bf16"),
      "warps=12 stage_rows=16 stages=3 blocks_per_sm=1"),
     ("ffma_gemm", gemm(3445, 2544, 1641, "t", "t"), f"block_m=128 block_n=256 block_k=16 warps_m=2 warps_n=4 {FFMA}"),
+    ("ffma_gemm", gemm(3444, 2544, 1641, "t", "t", FUSED),
+     f"block_m=256 block_n=128 block_k=32 warps_m=4 warps_n=2 {FFMA.replace('producers=0', 'producers=1')}"),
     ("ffma_gemm", gemm(771, 4710, 4738, "t", "t", FUSED),
      f"block_m=96 block_n=128 block_k=16 warps_m=2 warps_n=2 {FFMA}"),
     ("wgmma_gemm", "gemm1;m=3136;n=768;k=3072;batch=1;a=bf16,n;b=bf16,t;c=bf16;acc=fp32;alpha=1.5;beta=0.5;epi=gelu",

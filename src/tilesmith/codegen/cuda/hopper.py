@@ -38,6 +38,12 @@ def mma_arrive_text() -> str:
     return Path(__file__).with_name("bulk_arrive.cuh").read_text()
 
 
+@lru_cache(maxsize=1)
+def mma_producer_text() -> str:
+    """What blocks need of which one warpgroup copies (``producers.cuh``), for the same kernels."""
+    return Path(__file__).with_name("producers.cuh").read_text()
+
+
 def product_text(
     name: str,
     block_n: int,

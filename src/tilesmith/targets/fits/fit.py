@@ -147,6 +147,7 @@ class FfmaFit:
     copy: Annotated[float, C, "Issue slots of a copy instruction with its address."]
     step: Annotated[float, C, "Issue slots of a warp's step beside that, with its barrier."]
     alone: Annotated[float, SHARE, "What a warp alone on its part of an SM adds to its time: waits that none hides."]
+    fed: Annotated[float, SHARE, "The same, where a warpgroup of its own copies."]
     passes: Annotated[float, C, "Of shared memory, of a warp's 16-byte load."]
     copy_passes: Annotated[float, C, "Of shared memory and the L1 cache, of a warp's copy instruction."]
     l2: Annotated[float, R, "Bytes from L2."]

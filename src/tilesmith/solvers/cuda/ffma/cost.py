@@ -47,10 +47,14 @@ def _step_cycles(t: FfmaTile, fit: FfmaFit, busy: int, stages: int) -> float:
     depth = t.block_k // t.value["warps_k"]
     warps = busy * t.warps / _PARTS  # of a part
     fetches = (rows + columns) / 4
-    issue = depth * (rows * columns + fit.fetch * fetches) + fit.copy * sum(t.copies) + fit.step
+    own, copies = depth * (rows * columns + fit.fetch * fetches) + fit.step, fit.copy * sum(t.copies)
     # Few warps do not hide one another's waits.
-    issue *= max(warps, 1.0) * (1.0 + fit.alone / max(warps, 0.5))
-    shared = t.warps * busy * (depth * fetches * fit.passes + sum(t.copies) * fit.copy_passes)
+    if t.producers:  # of which each part of an SM has one warp
+        issue = (max(warps, 1.0) * own + busy * copies) * (1.0 + fit.fed / max(warps, 0.5))
+    else:
+        issue = max(warps, 1.0) * (own + copies) * (1.0 + fit.alone / max(warps, 0.5))
+    copiers = _PARTS if t.producers else t.warps
+    shared = busy * (t.warps * depth * fetches * fit.passes + copiers * sum(t.copies) * fit.copy_passes)
     moved = busy * (t.block_m + t.block_n) * t.block_k * 4 / fit.l2
     busiest = float(sum(each**fit.overlap for each in (issue, shared, moved)) ** (1 / fit.overlap))
     return max(busiest, fit.latency / (stages - 1))

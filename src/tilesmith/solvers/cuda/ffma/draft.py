@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilesmith.codegen.cuda.activation import activate
+from tilesmith.codegen.cuda.hopper import mma_arrive_text, mma_bulk_text, mma_producer_text, mma_wait_text
 from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
-from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
-from tilesmith.solvers.cuda.ffma.tile import SUM_THREADS, FfmaTile
+from tilesmith.solvers.cuda.ffma.tile import COPY_REGISTERS, SUM_THREADS, FfmaTile
 
 _FOLDER = Path(__file__).parent
 _COMMON = _FOLDER.parent / "common"
@@ -19,7 +20,8 @@ def ffma_draft(t: FfmaTile) -> Draft:
     """The kernel, and after it the sum of its parts where blocks share tiles."""
     arguments = _arguments(t)
     values, early = passed(arguments), t.target.has_cluster
-    source = _source(t, "kernel", "ffmagemm", "x".join(str(t.value[name]) for name in _IN_SYMBOL), arguments)
+    op = "ffmagemmproducers" if t.producers else "ffmagemm"
+    source = _source(t, "kernel", op, "x".join(str(t.value[name]) for name in _IN_SYMBOL), arguments)
     launch = Launch(0, source.symbol, (t.grid, 1, 1), values, (t.threads, 1, 1), shared_bytes=t.shared_bytes,
                     programmatic=early)  # fmt: skip
     if not t.partial:
@@ -41,14 +43,26 @@ def _source(t: FfmaTile, name: str, op: str, tile: str, arguments: tuple[Argumen
             "BLOCK_K": t.block_k, "WARPS_M": t.value["warps_m"], "WARPS_N": t.value["warps_n"],
             "WARPS_K": t.value["warps_k"], "THREADS": t.threads, "STAGES": t.value["stages"],
             "STAGE_BYTES": t.stage_bytes, "MIN_BLOCKS": t.min_blocks, "A_VECTOR": t.vectors[0],
-            "B_VECTOR": t.vectors[1],
+            "B_VECTOR": t.vectors[1], "PRODUCERS": t.value["producers"],
         }  # fmt: skip
+        if t.producers:
+            numbers |= {
+                "BARRIERS_AT": t.barriers_at,
+                "REGISTERS": t.multiplying_registers,
+                "COPY_REGISTERS": COPY_REGISTERS,
+            }
         flags |= {"A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "PARTIAL": t.partial, "FUSED": t.fused}
     functions = activate(form.epilogue, "TS_MMA_DEVICE", form.out_dtype)
     functions += template(_COMMON, "kept") + template(_FOLDER, "results")
+    text = template(_FOLDER, name)
+    if name == "kernel":
+        parts = ("shape", "copies", "producers" if t.producers else "feed", name)
+        text = f"namespace ts_mma {{\n{scoped(*(template(_FOLDER, part) for part in parts))}}} // namespace ts_mma\n"
+        if t.producers:
+            functions = mma_bulk_text() + mma_wait_text() + mma_arrive_text() + mma_producer_text() + functions
     header = Header(numbers, flags, {"Out": TYPES[form.out_dtype]}, functions=functions, arguments=arguments)
     named = "".join(dict.fromkeys(("fp32", form.out_dtype)))
-    return unit(op, named, tile, t.target.arch, mma_prelude(), template(_FOLDER, name), header)
+    return unit(op, named, tile, t.target.arch, mma_prelude(), text, header)
 
 
 def _arguments(t: FfmaTile) -> tuple[Argument, ...]:

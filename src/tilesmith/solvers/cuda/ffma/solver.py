@@ -40,8 +40,13 @@ AXES = (
     Axis("split_k", _SPLITS, "Parts of k that a second kernel adds."),
     Axis("stream_k", (0, 1), "1: the blocks of one wave share the steps of the last tiles evenly."),
     Axis("group_m", (1, 4, 8, 16), "Rows of tiles that are walked together."),
+    Axis("producers", (0, 1), "1: a warpgroup of its own copies the operands, and all others multiply."),
 )
-# block_m, block_n, block_k, warps_m, warps_n, warps_k: what the untuned choice is made of.
+# block_m, block_n, block_k, warps_m, warps_n, warps_k: what the untuned choice is made of; and with producers.
+_PRODUCED = (
+    (128, 256, 16, 2, 4, 1), (256, 128, 16, 4, 2, 1), (128, 256, 32, 2, 4, 1), (256, 128, 32, 4, 2, 1),
+    (128, 128, 16, 4, 2, 1), (128, 128, 16, 2, 2, 1),
+)  # fmt: skip
 _SHAPES = (
     (128, 256, 8, 2, 4, 1), (256, 128, 8, 4, 2, 1), (128, 256, 16, 2, 4, 1), (256, 128, 16, 4, 2, 1),
     (128, 192, 16, 4, 2, 1), (128, 128, 8, 4, 2, 1), (128, 128, 16, 4, 2, 1), (128, 128, 16, 2, 2, 1),
@@ -58,7 +63,7 @@ class FfmaGemmSolver:
     """fp32 operands of any strides, batches, epilogues; fp32 sums of exact products."""
 
     name = "ffma_gemm"
-    revision = 2
+    revision = 3
     features = USUAL | GEMM
     axes = AXES
 
@@ -126,13 +131,17 @@ def _space(form: DenseForm, target: CudaTarget) -> SearchSpace:
 def _candidates(form: DenseForm, target: CudaTarget) -> Iterator[FfmaTile]:
     """The tiles of the untuned choice that fit."""
     space = _space(form, target)
-    for bm, bn, bk, wm, wn, wk in _SHAPES:
+    for (bm, bn, bk, wm, wn, wk), producers in (
+        (shape, n) for n, shapes in enumerate((_SHAPES, _PRODUCED)) for shape in shapes
+    ):
         if bm not in space.axes["block_m"] or bn not in space.axes["block_n"]:
             continue
         tiles = -(-form.rows // bm) * -(-form.cols // bn) * form.layers
         walk = 8 if -(-form.cols // bn) > 1 and 2 * -(-form.rows // bm) > 8 else 1
         first = FfmaTile(
-            form, Config(tuple(zip(space.axes, (bm, bn, bk, wm, wn, wk, 4, 1, 0, walk), strict=True))), target
+            form,
+            Config(tuple(zip(space.axes, (bm, bn, bk, wm, wn, wk, 4, 1, 0, walk, producers), strict=True))),
+            target,
         )
         if not first.exists:
             continue

@@ -14,6 +14,8 @@ _MOST_SHARED_STEPS = 2**31 - 1  # the kernel counts them in 32 bits
 _MAX_WORKSPACE = 2**31
 _MAX_WARPS = 8
 _MAX_SUMS = 128
+COPY_REGISTERS = 40  # of a thread of the warpgroup that copies
+_MOST_REGISTERS = 240  # that setmaxnreg gives where that warpgroup is beside two others
 _OTHER_REGISTERS = 24  # addresses and counters: what ptxas was seen to manage with
 _LEAST_REGISTERS = 96  # with fewer, narrow copies spilled
 _THREAD = (4, 8, 12, 16)
@@ -43,8 +45,13 @@ class FfmaTile(BlockTile):
         return self.value["warps_m"] * self.value["warps_n"] * self.value["warps_k"]
 
     @steady
+    def producers(self) -> bool:
+        """Whether a warpgroup of its own copies the operands."""
+        return bool(self.value["producers"])
+
+    @steady
     def threads(self) -> int:
-        return self.warps * 32
+        return self.warps * 32 + 128 * self.producers
 
     @property
     def stream(self) -> bool:
@@ -60,8 +67,13 @@ class FfmaTile(BlockTile):
         return sum(self.block_k * (extent + 4 * lines.by_k) * 4 for lines, extent, _ in self._operands)
 
     @cached_property
-    def shared_bytes(self) -> int:
+    def barriers_at(self) -> int:
+        """Where the barriers of the stages lie: behind the ring, and the results that take its place."""
         return max(self.value["stages"] * self.stage_bytes, self._gathered_rows * (self.block_n + 4) * 4)
+
+    @cached_property
+    def shared_bytes(self) -> int:
+        return self.barriers_at + (16 * self.value["stages"] if self.producers else 0)
 
     @steady
     def fused(self) -> bool:
@@ -145,7 +157,15 @@ class FfmaTile(BlockTile):
     @steady
     def min_blocks(self) -> int:
         """How many blocks are asked to share an SM's registers."""
-        return max(1, min(8, self.target.registers_per_sm // (self.threads * -(-self.registers // 8) * 8)))
+        taken = self.warps * 32 * -(-self.registers // 8) * 8 + 128 * COPY_REGISTERS * self.producers
+        return max(1, min(8, self.target.registers_per_sm // taken))
+
+    @steady
+    def multiplying_registers(self) -> int:
+        """Of a thread that multiplies, where others copy: what those leave of the block's registers."""
+        launched = self.target.registers_per_sm // self.min_blocks // self.threads // 8 * 8
+        left = (launched * self.threads - 128 * COPY_REGISTERS) // (self.warps * 32)
+        return min(_MOST_REGISTERS, left // 8 * 8)
 
     @cached_property
     def blocks_per_sm(self) -> int:
@@ -162,9 +182,18 @@ class FfmaTile(BlockTile):
             return False
         if self.thread_m not in _THREAD or self.thread_n not in _THREAD or self.thread_m * self.thread_n > _MAX_SUMS:
             return False
+        if self.producers and not self._may_produce:
+            return False
         if self.block_k % v["warps_k"] or self.block_k // v["warps_k"] % 2 or self.registers > 255:
             return False
         return all(self._shared_evenly(*operand) for operand in self._operands)
+
+    @steady
+    def _may_produce(self) -> bool:
+        """Whether a warpgroup may copy: beside warpgroups, pieces of 16 bytes where it need not transpose them."""
+        if not self.target.has_cluster or self.warps % 4 or self.multiplying_registers < self.registers:
+            return False
+        return all(lines.by_k or vector == _VECTOR for lines, _, vector in self._operands)
 
     @cached_property
     def fits(self) -> bool:
@@ -198,7 +227,8 @@ class FfmaTile(BlockTile):
 
     def _workers(self, lines: Lines) -> int:
         """Warps, or threads, that share the copies of an operand."""
-        return self.warps if lines.by_k else self.threads
+        threads = 128 if self.producers else self.threads
+        return threads // 32 if lines.by_k else threads
 
     def _across(self, lines: Lines, extent: int, vector: int) -> int:
         """What a worker copies at once, in a line of the tile."""
