@@ -22,7 +22,7 @@ from tilesmith.problems.keys import parse_key
 from tilesmith.problems.rewrite import Signature
 from tilesmith.problems.work import flops
 from tilesmith.solvers.cuda.reference.solver import CudaReferenceSolver
-from tilesmith.solvers.solver import Accepted, Config, parse_config
+from tilesmith.solvers.solver import Accepted, Config, SearchSpace, parse_config
 from tilesmith.solvers.table import Candidate, candidates
 from tilesmith.targets.target import CudaTarget
 from tilesmith.tune.space import random_point
@@ -137,8 +137,14 @@ def _picked(case: Case, target: CudaTarget) -> Case:
         candidate = rng.choice([option for option in options if option.solver.name == solver])
         config = candidate.solver.default_config(candidate.geometry, target)
         if kind == "random":
-            config = random_point(candidate.solver.search_space(candidate.geometry, target), rng) or config
+            config = _drawn(candidate.solver.search_space(candidate.geometry, target), rng) or config
     return replace(case, pick=f"{candidate.name} {config}".rstrip())
+
+
+def _drawn(space: SearchSpace, rng: random.Random) -> Config | None:
+    """A config, with a value of one axis that is drawn first: few points of some spaces have one of its values."""
+    fixed = {axis: (rng.choice(space.axes[axis]),) for axis in rng.sample(sorted(space.axes), bool(space.axes))}
+    return random_point(SearchSpace({**space.axes, **fixed}, space.allowed), rng) or random_point(space, rng)
 
 
 def _exists(case: Case, target: CudaTarget) -> bool:
@@ -226,5 +232,5 @@ def chosen(case: Case, signature: Signature, target: CudaTarget) -> tuple[Candid
     if case.number == 0:
         return candidate, default
     space = candidate.solver.search_space(candidate.geometry, target)
-    config = random_point(space, random.Random(f"{case.key} {case.solver} {case.number}"))
+    config = _drawn(space, random.Random(f"{case.key} {case.solver} {case.number}"))
     return None if config is None or config == default else (candidate, config)
