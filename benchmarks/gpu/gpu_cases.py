@@ -142,9 +142,12 @@ def _picked(case: Case, target: CudaTarget) -> Case:
 
 
 def _drawn(space: SearchSpace, rng: random.Random) -> Config | None:
-    """A config, with a value of one axis that is drawn first: few points of some spaces have one of its values."""
-    fixed = {axis: (rng.choice(space.axes[axis]),) for axis in rng.sample(sorted(space.axes), bool(space.axes))}
-    return random_point(SearchSpace({**space.axes, **fixed}, space.allowed), rng) or random_point(space, rng)
+    """A random config. One axis and its value are drawn first, so that each of its values is met as often."""
+    if not space.axes:
+        return random_point(space, rng)
+    (axis,) = rng.sample(sorted(space.axes), 1)
+    with_value = SearchSpace({**space.axes, axis: (rng.choice(space.axes[axis]),)}, space.allowed)
+    return random_point(with_value, rng) or random_point(space, rng)
 
 
 def _exists(case: Case, target: CudaTarget) -> bool:

@@ -40,7 +40,7 @@ def mma_arrive_text() -> str:
 
 @lru_cache(maxsize=1)
 def mma_producer_text() -> str:
-    """What blocks need of which one warpgroup copies (``producers.cuh``), for the same kernels."""
+    """``producers.cuh`` for the same kernels: barriers and registers where one warpgroup copies and others multiply."""
     return Path(__file__).with_name("producers.cuh").read_text()
 
 

@@ -47,10 +47,8 @@ def _source(t: FfmaTile, name: str, op: str, tile: str, arguments: tuple[Argumen
         }  # fmt: skip
         if t.producers:
             numbers |= {
-                "BARRIERS_AT": t.barriers_at,
-                "REGISTERS": t.multiplying_registers,
-                "COPY_REGISTERS": COPY_REGISTERS,
-            }
+                "BARRIERS_AT": t.barriers_at, "REGISTERS": t.multiplying_registers, "COPY_REGISTERS": COPY_REGISTERS,
+            }  # fmt: skip
         flags |= {"A_BY_K": form.a.by_k, "B_BY_K": form.b.by_k, "PARTIAL": t.partial, "FUSED": t.fused}
     functions = activate(form.epilogue, "TS_MMA_DEVICE", form.out_dtype)
     functions += template(_COMMON, "kept") + template(_FOLDER, "results")

@@ -14,7 +14,8 @@ _MOST_SHARED_STEPS = 2**31 - 1  # the kernel counts them in 32 bits
 _MAX_WORKSPACE = 2**31
 _MAX_WARPS = 8
 _MAX_SUMS = 128
-COPY_REGISTERS = 40  # of a thread of the warpgroup that copies
+_COPY_THREADS = 128  # a warpgroup, where one copies for the others
+COPY_REGISTERS = 40  # of each of its threads
 _MOST_REGISTERS = 240  # that setmaxnreg gives where that warpgroup is beside two others
 _OTHER_REGISTERS = 24  # addresses and counters: what ptxas was seen to manage with
 _LEAST_REGISTERS = 96  # with fewer, narrow copies spilled
@@ -51,7 +52,7 @@ class FfmaTile(BlockTile):
 
     @steady
     def threads(self) -> int:
-        return self.warps * 32 + 128 * self.producers
+        return self.warps * 32 + _COPY_THREADS * self.producers
 
     @property
     def stream(self) -> bool:
@@ -157,14 +158,14 @@ class FfmaTile(BlockTile):
     @steady
     def min_blocks(self) -> int:
         """How many blocks are asked to share an SM's registers."""
-        taken = self.warps * 32 * -(-self.registers // 8) * 8 + 128 * COPY_REGISTERS * self.producers
+        taken = self.warps * 32 * -(-self.registers // 8) * 8 + _COPY_THREADS * COPY_REGISTERS * self.producers
         return max(1, min(8, self.target.registers_per_sm // taken))
 
     @steady
     def multiplying_registers(self) -> int:
         """Of a thread that multiplies, where others copy: what those leave of the block's registers."""
         launched = self.target.registers_per_sm // self.min_blocks // self.threads // 8 * 8
-        left = (launched * self.threads - 128 * COPY_REGISTERS) // (self.warps * 32)
+        left = (launched * self.threads - _COPY_THREADS * COPY_REGISTERS) // (self.warps * 32)
         return min(_MOST_REGISTERS, left // 8 * 8)
 
     @cached_property
@@ -227,7 +228,7 @@ class FfmaTile(BlockTile):
 
     def _workers(self, lines: Lines) -> int:
         """Warps, or threads, that share the copies of an operand."""
-        threads = 128 if self.producers else self.threads
+        threads = _COPY_THREADS if self.producers else self.threads
         return threads // 32 if lines.by_k else threads
 
     def _across(self, lines: Lines, extent: int, vector: int) -> int:
