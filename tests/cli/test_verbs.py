@@ -248,7 +248,7 @@ def test_bench_writes_the_documented_json(listing, tmp_path, capsys):
         }  # fmt: skip
         assert (row["status"], row["launches"]) == ("ok", [])
         theirs = row["against"]["onednn"]
-        assert set(theirs) == {"time_us", "spread_us", "single_us", "mode"}
+        assert set(theirs) == {"time_us", "spread_us", "single_us", "mode", "given_us", "given_single_us"}
         assert row["ratio"]["onednn"] == pytest.approx(theirs["time_us"] / row["time_us"])
     ratios = [row["ratio"]["onednn"] for row in result["results"]]
     assert result["summary"]["min"]["onednn"] == min(ratios)

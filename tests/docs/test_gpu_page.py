@@ -95,6 +95,30 @@ def test_several_passes_show_our_median_and_the_fastest_of_the_library():
     assert any(line.startswith("| all convolutions of the first lists | 1 |") for line in lines)
 
 
+def test_the_library_on_operands_as_given_is_shown_apart():
+    def measured(given, given_single):
+        against = {"cudnn": {"time_us": 20.0, "single_us": 24.0, "given_us": given, "given_single_us": given_single}}
+        return {"time_us": 10.0, "single_us": 12.0, "against": against}
+
+    first = row(CONV.format(c=3, g=1), 2.0, **measured(80.0, 90.0)) | {"again": [measured(60.0, 96.0)]}
+    (found,) = tables.merged([first])
+    assert (tables.ratio(found), tables.as_given(found), tables.as_given(found, "single_")) == (2.0, 6.0, 7.5)
+    without = row(CONV.format(c=3, g=1), 2.0)
+    assert tables.as_given(without) is None
+    assert tables.figures([found, without])["given"] == pytest.approx(6.0)
+    assert tables.as_given(row(CONV.format(c=3, g=1), 2.0, **measured(60.0, 96.0), status="disturbed")) is None
+
+
+def test_the_share_of_what_a_card_sustains():
+    """A large 1x1 layer at the roofline of 790 TFLOP/s, and one at that of 4.3 TB/s."""
+    products, few = 2 * 64 * 56 * 56 * 2048 * 2048, 64 * 56 * 56 * (64 + 8) * 2 + 64 * 8 * 2
+    line = "convbfp16 -n 64 -c {c} -H 56 -W 56 -k {k} -y 1 -x 1 -g 1 -F 1"
+    for c, k, seconds in ((2048, 2048, products / 790e12), (64, 8, few / 4.3e12)):
+        measured = row(line.format(c=c, k=k), 1.0, time_us=seconds * 2e6) | {"target": "sm_90a:132:h200"}
+        assert tables.sustained(measured) == pytest.approx(0.5)
+    assert tables.sustained(row(CONV.format(c=8, g=1), 1.0)) is None
+
+
 def test_searches_that_ended_behind_the_untuned_choice_are_named():
     good = row(CONV.format(c=8, g=1), 1.5)
     bad = row(CONV.format(c=8, g=1), 0.9) | {"tune": {"speedup": 0.9, "seconds": 4.0, "trials": 6}}

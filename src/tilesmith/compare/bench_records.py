@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,12 +29,18 @@ FOREIGN_TOLERANCE = 0.05
 
 @dataclass(frozen=True)
 class Against:
-    """Another library's time, and the mode that reached it. ``single_us``: of its best mode, called once."""
+    """Another library's time, and the mode that reached it. ``single_us``: of its best mode, called once.
+
+    ``given_us`` and ``given_single_us``, on GPUs: of its best mode whose operands lie as given. ``time_us`` may be that
+    of a mode whose operands were copied before, which no time counts. None where there are such modes alone.
+    """
 
     time_us: float
     spread_us: float
     mode: str
     single_us: float | None = None
+    given_us: float | None = None
+    given_single_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -124,14 +130,21 @@ def fastest(calls: dict[str, Call], race: Callable[[dict[str, Call]], Mapping[st
     return [name for name, timing in timings.items() if timing.low_us <= NEAR * best]
 
 
+def unraced(given: Mapping[str, Call], raced: Iterable[str]) -> dict[str, Call]:
+    """Of calls (``library way``) whose operands lie as given, those of libraries that race with others alone."""
+    there = {name.split(" ")[0] for name in raced if name in given}
+    return {name: call for name, call in given.items() if name.split(" ")[0] not in there}
+
+
 def bench_of(
     launch: Launchable, machine: Machine, verdict: Accuracy, timings: Mapping[str, Timing], missing: Mapping[str, str],
     prepare_us: float, late: str, single: Mapping[str, Timing] | None = None,
+    given: Mapping[str, tuple[Timing, Timing]] | None = None,
 ) -> Bench:  # fmt: skip
     """The times of ``OURS`` and of the libraries' calls (``library way``) as what one benchmark says.
 
     ``missing`` has each library, and why it has no call (empty: it has); ``late`` says what disturbs samples there.
-    ``single`` are times of the same calls, one by one.
+    ``single`` are times of the same calls, one by one; ``given`` both times of calls whose operands lie as given.
     """
     singles = single or {}
     reason, mine = disturbance(timings, late), timings[OURS]
@@ -143,7 +156,10 @@ def bench_of(
         gflops=flops(launch.signature) / mine.median_us * 1e-3,
         roofline=roofline_seconds(launch.signature, launch.target, machine) / mine.median_us * 1e6, error=verdict.error,
         bound=verdict.bound, method=mine.method,
-        against={library: best for library in missing if (best := _best_way(library, timings, singles)) is not None},
+        against={
+            library: _with_given(best, library, given or {}) for library in missing
+            if (best := _best_way(library, timings, singles)) is not None
+        },
         missing={library: why for library, why in missing.items() if why},
     )  # fmt: skip
 
@@ -156,3 +172,12 @@ def _best_way(library: str, timings: Mapping[str, Timing], single: Mapping[str, 
         return None
     name = min(mine, key=lambda each: mine[each].median_us)
     return Against(mine[name].median_us, mine[name].spread_us, name.removeprefix(f"{library} "), once)
+
+
+def _with_given(best: Against, library: str, given: Mapping[str, tuple[Timing, Timing]]) -> Against:
+    """With the times of the fastest way of ``library`` on operands as given, if it has one."""
+    mine = [both for name, both in given.items() if name.startswith(f"{library} ")]
+    if not mine:
+        return best
+    row, single = (min(timing.median_us for timing in times) for times in zip(*mine, strict=True))
+    return replace(best, given_us=row, given_single_us=single)

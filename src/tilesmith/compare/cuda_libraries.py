@@ -69,8 +69,8 @@ def _ways(library: str, setting: Setting) -> list[Way]:
             found += [Way(name, calls, array_of, both["cublas"].laid) for name, calls in lt.calls(row).items()]
         return found
     conv = ConvCall(signature)
-    each = [conv.modes(tensors) for tensors in row]
-    found = [Way(name, [ways[name] for ways in each], array_of, conv.laid) for name in each[0]]
+    each, given = [conv.modes(tensors) for tensors in row], conv.given_mode(row[0])
+    found = [Way(name, [ways[name] for ways in each], array_of, conv.laid, copied=name != given) for name in each[0]]
     return found + [Way(name, calls, array_of, conv.laid) for name, calls in fused_calls(signature, row).items()]
 
 

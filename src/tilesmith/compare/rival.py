@@ -52,13 +52,14 @@ class Way:
     ``calls`` are what is timed: one for each place in the row. ``values`` reads what a call returned into a NumPy
     array, whose axes are logical (``N, C, *spatial``; of a GEMM ``batch, m, n``). With ``laid``, which puts it as the
     signature lays it, ``values`` reads that, in the signature's order of axes, and a GPU checks it where it lies: then
-    it has a ``data_ptr()``.
+    it has a ``data_ptr()``. ``copied``: its operands were laid otherwise than given, or padded, which is not timed.
     """
 
     name: str
     calls: Sequence[Callable[[], Any]]
     values: Callable[[Any], NDArray[Any]]
     laid: Callable[[Any], Any] | None = None
+    copied: bool = False
 
 
 class Rival(Protocol):

@@ -2,7 +2,7 @@
 
 Arithmetic is the rate of one core times the cores of the target: an upper bound that other work on the machine does not
 blur. Bandwidth is that of reading, by all threads of the target, from the last-level cache and from memory.
-Of GPUs the figures are those of the arch's record (``targets.cuda``): what its card sustains.
+Of GPUs the figures are those of the card's data sheet (``sheet_machine``).
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from tilesmith.cli.options import (
 from tilesmith.cli.problem_list import Item, read_problems
 from tilesmith.cli.result_file import check_writable, write_result
 from tilesmith.cli.terminal import complain, csv_text, dump_json, note, paced, print_table, print_wrapped, progress
-from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Bench
+from tilesmith.compare.bench_records import DISTURBED, FAILED, OK, Against, Bench
 from tilesmith.compare.benchmark import bench
 from tilesmith.compare.rival import Rival, chosen_rivals
 from tilesmith.dispatch.launchable import Launchable, get_launchable
@@ -53,6 +53,7 @@ _FOUND = (
     "time_us", "spread_us", "single_us", "samples", "disturbed", "discarded", "prepare_us", "gflops", "roofline",
     "error", "bound", "status", "reason",
 )  # fmt: skip
+_THEIRS = ("time_us", "spread_us", "single_us", "mode", "given_us", "given_single_us")  # of ``Against``
 _FAILURES = (NoSolutionError, CompileError, LaunchError, PlanError)
 
 
@@ -278,8 +279,7 @@ def _row(item: Item, launch: Launchable | None, found: Bench) -> Row:
         **item.row, "solver": launch.solver if launch else "", "config": launch.config if launch else "",
         **{name: getattr(found, name) for name in _FOUND},
         "against": {
-            name: {"time_us": them.time_us, "spread_us": them.spread_us, "single_us": them.single_us, "mode": them.mode}
-            for name, them in found.against.items()
+            name: {field: getattr(them, field) for field in _THEIRS} for name, them in found.against.items()
         },
         "ratio": found.ratio, "single_ratio": found.single_ratio, "launches": [],
     }  # fmt: skip
@@ -314,12 +314,18 @@ def _line(item: Item, launch: Launchable | None, found: Bench) -> str:
     if found.status == FAILED or launch is None:
         return f"failed {item.short}"
     beside = "".join(
-        f"; {name} {them.time_us:.1f} us ({them.mode}): {found.ratio[name]:.3f}x"
+        f"; {name} {them.time_us:.1f} us ({them.mode}{_as_given(them)}): {found.ratio[name]:.3f}x"
         for name, them in found.against.items()
     )
     missing = "".join(f"; {name}: {reason}" for name, reason in found.missing.items())
     mark = "" if found.status == OK else f"{found.status} "
     return f"{mark}{item.short}: {launch.solver} {found.time_us:.1f} us{beside}{missing}"
+
+
+def _as_given(them: Against) -> str:
+    """What the mode's time leaves out: operands that lie as given take longer."""
+    slower = them.given_us is not None and them.given_us > them.time_us
+    return f"; on operands as given {them.given_us:.1f} us" if slower else ""
 
 
 _NESTED = ("against", "ratio", "single_ratio", "launches")
@@ -334,7 +340,7 @@ def _csv(rows: list[Row], against: tuple[str, ...]) -> str:
         }
         for name in against:
             found = row["against"].get(name, {})
-            line |= {f"{name}_{field}": found.get(field) for field in ("time_us", "spread_us", "single_us", "mode")}
+            line |= {f"{name}_{field}": found.get(field) for field in _THEIRS}
             line |= {f"{name}_ratio": row["ratio"].get(name), f"{name}_single_ratio": row["single_ratio"].get(name)}
         flat.append(line)
     return csv_text(flat)

@@ -160,13 +160,20 @@ class ConvCall:
             found = found + bias.reshape(1, -1, *[1] * s.dims)
         return Finish(self._epilogue, None, t.get("z"))(found)
 
+    def given_mode(self, tensors: Sequence[torch.Tensor]) -> str | None:
+        """Which of ``modes`` takes the tensors as they lie."""
+        own = self.operands(tensors)
+        whole = [tensor for name, tensor in own.items() if name != "b"] + [self._empty_result(tensors)]
+        return next((form for form in FORMS if all(_is_placed(tensor, form) for tensor in whole)), None)
+
+    def _empty_result(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        first = tensors[0]
+        return torch.empty_strided(*self._views[self._result], dtype=first.dtype, device=first.device)
+
     def modes(self, tensors: Sequence[torch.Tensor]) -> dict[str, Callable[[], torch.Tensor]]:
         """Ways to lay the tensors: as they lie where that is a dense format of PyTorch's, copies in the others, and
         channels-last copies with channels padded by zeros to multiples of 8. Copying is not counted."""
-        own = self.operands(tensors)
-        result = torch.empty_strided(*self._views[self._result], dtype=tensors[0].dtype, device=tensors[0].device)
-        whole = [tensor for name, tensor in own.items() if name != "b"] + [result]
-        given = next((form for form in FORMS if all(_is_placed(tensor, form) for tensor in whole)), None)
+        own, result, given = self.operands(tensors), self._empty_result(tensors), self.given_mode(tensors)
         found: dict[str, Callable[[], torch.Tensor]] = {}
         for form in sorted(FORMS, key=lambda form: form != given):
             alike = own if form == given else _all_placed(own, form)
