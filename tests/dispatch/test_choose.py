@@ -76,6 +76,16 @@ def test_ties_go_to_the_table_order():
     assert choose(OPTIONS, [answer("small", 70.0), answer("dense", 71.5)], mode="fast").solver == "small"
 
 
+def test_a_kernel_of_another_library_must_save_a_microsecond():
+    """Its call takes the host longer than a launch: short kernels of ours are not given up for less."""
+    theirs = option("torch_cudnn")
+    for us, chosen in ((3.0, "torch_cudnn"), (3.5, "dense"), (4.2, "dense")):
+        answers = [answer("dense", 4.2), answer("torch_cudnn", us)]
+        choice = choose((*OPTIONS, theirs), answers, mode="hybrid")
+        assert (choice.solver, choice.time_us) == (chosen, us if chosen == "torch_cudnn" else 4.2)
+    assert choose((theirs, *OPTIONS), [answer("torch_cudnn", 3.0)], mode="hybrid").solver == "torch_cudnn"
+
+
 def test_the_highest_layer_wins_though_a_lower_one_is_faster():
     answers = [answer("dense", 90.0, layer="user"), answer("small", 10.0, layer="system")]
     assert choose(OPTIONS, answers, mode="strict").solver == "dense"

@@ -16,7 +16,7 @@ from tilesmith.dispatch.choice import DATABASE, MEASUREMENT, NEAREST, PREDICTION
 from tilesmith.errors import NoSolutionError
 from tilesmith.measure.timing import preferred
 from tilesmith.solvers.solver import Accepted
-from tilesmith.solvers.table import Candidate
+from tilesmith.solvers.table import Candidate, counted_us
 from tilesmith.spelling import among
 
 NOTHING: frozenset[tuple[str, str]] = frozenset()
@@ -152,7 +152,7 @@ def _best_answer(
     order = {name: place for place, name in enumerate(revisions)}
     for layer in dict.fromkeys(answer.layer for answer in answers):
         times = {
-            answer: (answer.record.time_us or 0.0, answer.record.spread_us or 0.0)
+            answer: (counted_us(answer.record.solver, answer.record.time_us or 0.0), answer.record.spread_us or 0.0)
             for answer in answers
             if answer.layer == layer
             and usable(answer.record, revisions)

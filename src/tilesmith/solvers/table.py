@@ -11,7 +11,7 @@ from tilesmith.problems.features import features_of
 from tilesmith.problems.rewrite import Signature, rewrites
 from tilesmith.solvers import reasons
 from tilesmith.solvers.contract import Solver
-from tilesmith.solvers.external.candidate import EXTERNAL_SOLVERS, LibrarySolver
+from tilesmith.solvers.external.candidate import EXTERNAL_SOLVERS, LIBRARY_CALL_US, LibrarySolver
 from tilesmith.solvers.limited import Limited
 from tilesmith.solvers.solver import Accepted, Geometry, Plain, Rejected, refusal
 from tilesmith.targets.target import CpuTarget, CudaTarget, Target
@@ -68,6 +68,11 @@ class Candidate:
 def external_solver(name: str) -> LibrarySolver | None:
     """The solver of another library that a record names; None for one of ours."""
     return next((solver for solver in EXTERNAL_SOLVERS if solver.name == name), None)
+
+
+def counted_us(solver: str, time_us: float) -> float:
+    """The time by which solvers are compared: what a call of another library costs the host more counts too."""
+    return time_us if external_solver(solver) is None else time_us + LIBRARY_CALL_US
 
 
 def candidates(

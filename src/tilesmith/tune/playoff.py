@@ -18,6 +18,7 @@ from tilesmith.db.store import Database
 from tilesmith.errors import CompileError, NoSolutionError
 from tilesmith.measure.timing import Timing, is_tie, preferred
 from tilesmith.plan.records import Plan
+from tilesmith.solvers.table import counted_us
 from tilesmith.toolchain.cache import Artifact, ArtifactCache
 from tilesmith.tune.clock import TimeOverError
 from tilesmith.tune.compiling import build
@@ -190,7 +191,7 @@ def last_resort(job: Job, measurer: Measurer, units: UnitBuilder) -> Point:
 def in_order(job: Job, timings: dict[Point, Timing]) -> list[Point]:
     """The best first; a tie goes to the earlier solver of the table, then to its default, then to the earlier name.
 
-    Other libraries' kernels stand behind the table.
+    Other libraries' kernels stand behind the table, and what their calls cost counts (``counted_us``).
     """
     place = {name: number for number, name in enumerate(job.candidates)}
 
@@ -199,7 +200,7 @@ def in_order(job: Job, timings: dict[Point, Timing]) -> list[Point]:
         return place[point.solver], solver is not None and point.config != solver.default, str(point)
 
     ordered: list[Point] = []
-    left = {point: (timing.median_us, timing.spread_us) for point, timing in timings.items()}
+    left = {point: (counted_us(point.solver, timing.median_us), timing.spread_us) for point, timing in timings.items()}
     while left:
         ordered.append(preferred(left, rank))
         del left[ordered[-1]]

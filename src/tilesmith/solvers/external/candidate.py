@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from tilesmith.solvers.external.library import Calls
 
 FLOATS = ("fp64", "fp32", "fp16", "bf16")
+# PyTorch's call takes the host 5 us longer than a launch of ours (benchmarks/host.py), which short kernels wait for
+# unless they are in a graph: a kernel of PyTorch's must save so much to be chosen.
+LIBRARY_CALL_US = 1.0
 
 
 @dataclass(frozen=True)
