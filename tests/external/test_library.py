@@ -69,10 +69,10 @@ def test_one_call(signature):
 
 
 def test_modes_begin_with_the_layout_given():
-    for layouts, names in (
-        (LAST, ["channels_last", "contiguous", "channels_last_padded"]),
-        ({}, ["contiguous", "channels_last", "channels_last_padded"]),
-        ({"input_layout": "NHWC"}, ["contiguous", "channels_last", "channels_last_padded"]),
+    for layouts, names, given in (
+        (LAST, ["channels_last", "contiguous", "channels_last_padded"], "channels_last"),
+        ({}, ["contiguous", "channels_last", "channels_last_padded"], "contiguous"),
+        ({"input_layout": "NHWC"}, ["contiguous", "channels_last", "channels_last_padded"], None),  # all are copies
     ):
         shape = (2, 9, 8, 6) if layouts else (2, 6, 9, 8)
         kernel = (10, 3, 3, 6) if layouts is LAST else (10, 6, 3, 3)
@@ -81,6 +81,7 @@ def test_modes_begin_with_the_layout_given():
             tensors = torch_args(sample_args(signature), "cpu")
             calls = ConvCall(signature).modes(tensors)
             assert list(calls) == names
+            assert ConvCall(signature).given_mode(tensors) == given
             wanted = ConvCall(signature).compute(ConvCall(signature).operands(tensors))
             for call in calls.values():
                 torch.testing.assert_close(call(), wanted, rtol=1e-4, atol=1e-4)
