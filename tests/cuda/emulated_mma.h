@@ -274,9 +274,9 @@ TS_MMA_DEVICE void ts_barrier_init(u32 at, u32 count) {
 TS_MMA_DEVICE void ts_barrier_init_done() {}
 TS_MMA_DEVICE void ts_expect(u32 at, u32 bytes) { emulated_count(at, 1, (int)bytes); }
 TS_MMA_DEVICE void barrier_arrive(u32 at, u32 count) { emulated_count(at, (int)count, 0); }
-/* codegen/cuda/producers.cuh. Copies by cp.async have landed at once. */
-template <int N> TS_MMA_DEVICE void registers_shrink() {}
-template <int N> TS_MMA_DEVICE void registers_grow() {}
+/* codegen/cuda/roles.cuh and producers.cuh. Copies by cp.async have landed at once. */
+template <int N> TS_MMA_DEVICE void ts_registers_shrink() {}
+template <int N> TS_MMA_DEVICE void ts_registers_grow() {}
 TS_MMA_DEVICE void copies_arrive(u32 at) { emulated_count(at, 1, 0); }
 struct emulated_copy {
   u32 to, bytes, barrier;
@@ -308,7 +308,7 @@ TS_MMA_DEVICE bool barrier_test(u32 at, u32 phase) {
   return ((emulated_barrier *)(emulated_shared + at))->phase != (phase & 1);
 }
 static struct { unsigned arrived, generation; } emulated_groups[16];
-TS_MMA_DEVICE void group_sync(u32 id, u32 threads) {
+TS_MMA_DEVICE void ts_named_sync(u32 id, u32 threads) {
   auto &group = emulated_groups[id];
   const unsigned generation = group.generation;
   if (++group.arrived == threads) group.arrived = 0, group.generation++;

@@ -39,9 +39,6 @@ TS_DEVICE void ts_wait(ts_u32 barrier, ts_u32 phase) {
                : "memory");
 #endif
 }
-TS_DEVICE void ts_named_sync(ts_u32 id, ts_u32 threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 TS_DEVICE void ts_named_arrive(ts_u32 id, ts_u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
@@ -151,12 +148,6 @@ TS_DEVICE void ts_launch_next() { asm volatile("griddepcontrol.launch_dependents
 TS_DEVICE void ts_wait_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 // --- products of a warpgroup ---
-template <int N> TS_DEVICE void ts_registers_shrink() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
-}
-template <int N> TS_DEVICE void ts_registers_grow() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-}
 TS_DEVICE void ts_product_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 TS_DEVICE void ts_product_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int N> TS_DEVICE void ts_product_wait() {

@@ -12,36 +12,33 @@ _WORDS = {"bf16": "bf16", "fp16": "f16", "tf32": "tf32", "fp8e4m3": "e4m3", "fp8
 
 @lru_cache(maxsize=1)
 def hopper_prelude() -> str:
-    """Wrappers of sm_90a's instructions (``hopper.cuh``, ``bulk.cuh``)."""
-    return Path(__file__).with_name("hopper.cuh").read_text() + _bulk_text()
+    """Wrappers of sm_90a's instructions (``hopper.cuh``, ``roles.cuh``, ``bulk.cuh``)."""
+    return _text("hopper") + _text("roles") + _text("bulk")
 
 
-@lru_cache(maxsize=1)
-def _bulk_text() -> str:
-    return Path(__file__).with_name("bulk.cuh").read_text()
+@lru_cache(maxsize=6)
+def _text(name: str) -> str:
+    return Path(__file__).with_name(f"{name}.cuh").read_text()
 
 
 def mma_bulk_text() -> str:
     """The mbarriers and bulk copies of ``bulk.cuh`` for kernels that have the prelude of ``mma.cuh``."""
-    return _in_mma_names(_bulk_text())
+    return _in_mma_names(_text("bulk"))
 
 
-@lru_cache(maxsize=1)
 def mma_wait_text() -> str:
     """``barrier_wait`` for the same kernels."""
-    return Path(__file__).with_name("bulk_wait.cuh").read_text()
+    return _text("bulk_wait")
 
 
-@lru_cache(maxsize=1)
 def mma_arrive_text() -> str:
     """``barrier_arrive`` for the same kernels."""
-    return Path(__file__).with_name("bulk_arrive.cuh").read_text()
+    return _text("bulk_arrive")
 
 
-@lru_cache(maxsize=1)
 def mma_producer_text() -> str:
-    """``producers.cuh`` for the same kernels: barriers and registers where one warpgroup copies and others multiply."""
-    return Path(__file__).with_name("producers.cuh").read_text()
+    """``roles.cuh`` and ``producers.cuh`` for the same kernels, where one warpgroup copies and others multiply."""
+    return _in_mma_names(_text("roles")) + _text("producers")
 
 
 def product_text(

@@ -1,12 +1,7 @@
-// Blocks of which one warpgroup copies and the others multiply, for kernels of sm_90a and later.
-template <int N> TS_MMA_DEVICE void registers_shrink() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
-template <int N> TS_MMA_DEVICE void registers_grow() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+// What a warpgroup that copies and those that multiply tell one another, beside roles.cuh; for kernels of sm_90a and later.
 // Arrives once all asynchronous copies of the thread have landed.
 TS_MMA_DEVICE void copies_arrive(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-TS_MMA_DEVICE void group_sync(u32 id, u32 threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 // Whether the phase has ended; does not wait.
 TS_MMA_DEVICE bool barrier_test(u32 barrier, u32 phase) {

@@ -20,10 +20,10 @@ struct Stages {
   TS_MMA_METHOD bool begin(const Results &run, u32 ring) {
     __syncthreads();
     if (threadIdx.x < FIRST_COPIER) {
-      registers_grow<REGISTERS>();
+      ts_registers_grow<REGISTERS>();
       return false;
     }
-    registers_shrink<COPY_REGISTERS>();
+    ts_registers_shrink<COPY_REGISTERS>();
     bring(run, ring);
     return true;
   }
@@ -85,5 +85,5 @@ struct Feed {
   }
 };
 // All warps that multiply.
-TS_MMA_DEVICE void warps_sync() { group_sync(1, WARPS * 32); }
+TS_MMA_DEVICE void warps_sync() { ts_named_sync(1, WARPS * 32); }
 
