@@ -148,7 +148,7 @@ def _best_answer(
     without: frozenset[tuple[str, str]],
     losers: bool = False,
 ) -> Answer | None:
-    """The best answer of the highest layer with a usable one; a tie goes to the solver that is earlier in the table."""
+    """The best answer, by ``counted_us``, of the highest layer with a usable one; a tie goes to the earlier solver."""
     order = {name: place for place, name in enumerate(revisions)}
     for layer in dict.fromkeys(answer.layer for answer in answers):
         times = {
