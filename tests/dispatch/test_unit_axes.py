@@ -88,7 +88,8 @@ def test_results_lie_as_pytorchs_do(dims, transposed, monkeypatch):
 
     bf16: in three dimensions PyTorch's choice for fp32 and fp64 depends on the batch too, and that for bf16 is another
     one where oneDNN has no bf16: numbers alone are compared there; and of several images of one number, which it
-    copies before it looks at their strides. With one dimension PyTorch knows no channels-last tensors.
+    copies before it looks at their strides. With one dimension PyTorch knows no channels-last tensors. Its numbers are
+    no reference: conv3d of (4, 1, 1, 1, 4) is zeros in PyTorch 2.13 where oneDNN multiplies tiles with two threads.
     """
     like_bf16 = dims < 3 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
     monkeypatch.setenv("TILESMITH_ONLY_SOLVER", "c_reference")
@@ -104,13 +105,13 @@ def test_results_lie_as_pytorchs_do(dims, transposed, monkeypatch):
         w = laid(w, rng.choice(kinds), rng)
         if not transposed and any(s + 2 < t for s, t in zip(size, taps, strict=True)):
             continue
-        want = op(x, w, padding=padding)
+        want, truth = op(x, w, padding=padding), op(x.double(), w.double(), padding=padding)
         for _ in range(1 + (dims == 2)):
             y = conv(x, w, padding=padding, transposed=transposed, mode="fast")
             lies_alike = like_bf16 and (n == 1 or x.numel() > n)
             told = f"x {tuple(x.shape)} {x.stride()}, w {tuple(w.shape)} {w.stride()}"
             assert y.stride() == want.stride() or not lies_alike, told
-            assert torch.allclose(y.float(), want.float(), atol=0.1, rtol=0.1), told
+            assert torch.allclose(y.double(), truth, atol=0.05, rtol=0.01), told
 
 
 def test_one_key_however_unit_axes_lie(asked):
