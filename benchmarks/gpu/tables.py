@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
-from tilesmith.measure.machine import Machine, roofline_seconds
+from tilesmith.measure.machine import roofline_seconds, sustained_machine
 from tilesmith.problems.driver import command_of, is_key, parse_problem
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
@@ -69,13 +69,14 @@ def single(row: dict) -> float | None:
     return next(iter((found.get("single_ratio") or {}).values()), None)
 
 
-def as_given(row: dict, kind: str = "") -> float | None:
-    """``ratio``, or with ``single_`` that of single calls, to the library's fastest way on operands as given."""
+def as_given(row: dict, *, single: bool = False) -> float | None:
+    """``ratio``, or that of single calls, to the library's fastest way on operands as given."""
     found = row.get("bench") or {}
     if found.get("status", "ok") != "ok":
         return None
-    theirs = next(iter((found.get("against") or {}).values()), {}).get(f"given_{kind}us")
-    return theirs / found[f"{kind or 'time_'}us"] if theirs else None
+    ours, theirs = ("single_us", "given_single_us") if single else ("time_us", "given_us")
+    us = next(iter((found.get("against") or {}).values()), {}).get(theirs)
+    return us / found[ours] if us else None
 
 
 def merged(rows: Rows) -> Rows:
@@ -155,19 +156,10 @@ def sustained(row: dict) -> float | None:
     found = row.get("bench") or {}
     if "target" not in row or not found.get("time_us"):
         return None
-    signature = dict(parse_problem(row["command"]).signatures)[row["direction"]]
-    return roofline_seconds(signature, *_sustaining(row["target"])) * 1e6 / found["time_us"]
-
-
-@lru_cache(maxsize=4)
-def _sustaining(name: str) -> tuple[CudaTarget, Machine]:
-    """A target by its name, with the peaks of its record."""
-    target = parse_target(name)
+    target = parse_target(row["target"])
     assert isinstance(target, CudaTarget)
-    return target, Machine(
-        target.name, "", "", target.fp32_flops, target.fp64_flops, target.bf16_flops, target.bytes_per_s,
-        target.bytes_per_s, target.tf32_flops, target.fp8_flops, target.int8_flops,
-    )  # fmt: skip
+    signature = dict(parse_problem(row["command"]).signatures)[row["direction"]]
+    return roofline_seconds(signature, target, sustained_machine(target)) * 1e6 / found["time_us"]
 
 
 def figures(rows: Rows) -> dict[str, float | None]:
@@ -186,7 +178,7 @@ def figures(rows: Rows) -> dict[str, float | None]:
         "least_with_external": least(map(portfolio, good)),
         "roofline": geomean(row["bench"]["roofline"] for row in good),
         "library_roofline": geomean(map(library_roofline, good)), "sustained": geomean(map(sustained, good)),
-        "given": geomean(map(as_given, good)), "given_single": geomean(as_given(row, "single_") for row in good),
+        "given": geomean(map(as_given, good)), "given_single": geomean(as_given(row, single=True) for row in good),
         "untuned": geomean(1 / found["speedup"] if found.get("speedup") else None for found in searched),
         "searched": len(searched),
         "seconds": statistics.median([found["seconds"] for found in tuned]) if tuned else None,

@@ -1,5 +1,6 @@
 """The times of a library on operands as they are given, beside its fastest time on copies that no time counts."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from tilesmith.problems.conv import ConvSignature
 from tilesmith.targets.names import parse_target
 
 H200 = parse_target("sm_90a:132:h200")
-LAUNCH = SimpleNamespace(signature=ConvSignature((1, 16, 16, 8), (8, 1, 1, 8), dtype="bf16", shared_layout="NHWC"))
+CONV = ConvSignature((1, 16, 16, 8), (8, 1, 1, 8), dtype="bf16", shared_layout="NHWC")
 
 
 def timing(us):
@@ -22,9 +23,8 @@ def timing(us):
 def measured(given):
     timings = {OURS: timing(10.0), "cudnn padded": timing(15.0), "other mm": timing(12.0)}
     single = {OURS: timing(12.0), "cudnn padded": timing(18.0), "other mm": timing(13.0)}
-    launch = SimpleNamespace(**vars(LAUNCH), target=H200)
+    launch, machine = SimpleNamespace(signature=CONV, target=H200), sheet_machine(H200, "", "")
     missing = {"cudnn": "", "other": ""}
-    machine = sheet_machine(H200, "", "")
     return bench_of(launch, machine, Accuracy(True, 0.0, 1.0, ()), timings, missing, 0.0, "late", single, given)
 
 
@@ -44,6 +44,13 @@ def test_no_given_time_where_all_ways_are_copies():
     found = measured({"other mm": (timing(12.0), timing(13.0))}).against
     assert (found["cudnn"].given_us, found["cudnn"].given_single_us) == (None, None)
     assert measured(None).against["other"].given_us is None
+
+
+def test_a_given_time_that_was_disturbed_does_not_count():
+    late = replace(timing(90.0), disturbed=3)
+    found = measured({"cudnn channels_last": (timing(40.0), late), "other mm": (timing(12.0), timing(13.0))}).against
+    assert (found["cudnn"].given_us, found["cudnn"].given_single_us) == (None, None)
+    assert found["other"].given_us == 12.0
 
 
 def test_given_ways_that_lost_are_timed_apart():

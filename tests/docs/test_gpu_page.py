@@ -102,7 +102,7 @@ def test_the_library_on_operands_as_given_is_shown_apart():
 
     first = row(CONV.format(c=3, g=1), 2.0, **measured(80.0, 90.0)) | {"again": [measured(60.0, 96.0)]}
     (found,) = tables.merged([first])
-    assert (tables.ratio(found), tables.as_given(found), tables.as_given(found, "single_")) == (2.0, 6.0, 7.5)
+    assert (tables.ratio(found), tables.as_given(found), tables.as_given(found, single=True)) == (2.0, 6.0, 7.5)
     without = row(CONV.format(c=3, g=1), 2.0)
     assert tables.as_given(without) is None
     assert tables.figures([found, without])["given"] == pytest.approx(6.0)

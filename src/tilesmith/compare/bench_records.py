@@ -32,7 +32,8 @@ class Against:
     """Another library's time, and the mode that reached it. ``single_us``: of its best mode, called once.
 
     ``given_us`` and ``given_single_us``, on GPUs: of its best mode whose operands lie as given. ``time_us`` may be that
-    of a mode whose operands were copied before, which no time counts. None where there are such modes alone.
+    of a mode whose operands were copied before, which no time counts. None where there are such modes alone, or the
+    host was late for the others.
     """
 
     time_us: float
@@ -131,7 +132,7 @@ def fastest(calls: dict[str, Call], race: Callable[[dict[str, Call]], Mapping[st
 
 
 def unraced(given: Mapping[str, Call], raced: Iterable[str]) -> dict[str, Call]:
-    """Of calls (``library way``) whose operands lie as given, those of libraries that race with others alone."""
+    """Calls (``library way``) of ``given``, on operands as given, of libraries without such a call in ``raced``."""
     there = {name.split(" ")[0] for name in raced if name in given}
     return {name: call for name, call in given.items() if name.split(" ")[0] not in there}
 
@@ -175,8 +176,9 @@ def _best_way(library: str, timings: Mapping[str, Timing], single: Mapping[str, 
 
 
 def _with_given(best: Against, library: str, given: Mapping[str, tuple[Timing, Timing]]) -> Against:
-    """With the times of the fastest way of ``library`` on operands as given, if it has one."""
-    mine = [both for name, both in given.items() if name.startswith(f"{library} ")]
+    """With the times of the fastest way of ``library`` on operands as given, of those that nothing disturbed."""
+    undisturbed = {name: both for name, both in given.items() if not any(timing.disturbed for timing in both)}
+    mine = [both for name, both in undisturbed.items() if name.startswith(f"{library} ")]
     if not mine:
         return best
     row, single = (min(timing.median_us for timing in times) for times in zip(*mine, strict=True))

@@ -112,7 +112,16 @@ def card_machine(target: CudaTarget, ordinal: int) -> Machine:
 
 def sheet_machine(target: CudaTarget, host: str, date: str) -> Machine:
     """The peaks of a GPU's data sheet, which no kernel exceeds (the target has those that it sustains)."""
-    operations, moved = card_of(target.arch, target.card, target.cores, target.clock_hz).of_sheet
+    return _of_record(target, host, date, *card_of(target.arch, target.card, target.cores, target.clock_hz).of_sheet)
+
+
+def sustained_machine(target: CudaTarget) -> Machine:
+    """What a GPU's record says that it sustains, in place of peaks."""
+    return _of_record(target, "", "")
+
+
+def _of_record(target: CudaTarget, host: str, date: str, operations: float = 1.0, moved: float = 1.0) -> Machine:
+    """The record's rates over the shares that it sustains of ``operations`` and of bytes ``moved``."""
     bandwidth = target.bytes_per_s / moved
     return Machine(
         target.name, host, date, target.fp32_flops / operations, target.fp64_flops / operations,

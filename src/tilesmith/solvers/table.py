@@ -71,7 +71,7 @@ def external_solver(name: str) -> LibrarySolver | None:
 
 
 def counted_us(solver: str, time_us: float) -> float:
-    """The time by which solvers are compared: what a call of another library costs the host more counts too."""
+    """The time by which solvers are compared: a kernel's, and of another library what its call costs the host more."""
     return time_us if external_solver(solver) is None else time_us + LIBRARY_CALL_US
 
 

@@ -323,7 +323,7 @@ def _line(item: Item, launch: Launchable | None, found: Bench) -> str:
 
 
 def _as_given(them: Against) -> str:
-    """What the mode's time leaves out: operands that lie as given take longer."""
+    """The library's time on operands as given, where its fastest mode had copies of them."""
     slower = them.given_us is not None and them.given_us > them.time_us
     return f"; on operands as given {them.given_us:.1f} us" if slower else ""
 

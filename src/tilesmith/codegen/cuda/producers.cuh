@@ -1,4 +1,5 @@
 // What a warpgroup that copies and those that multiply tell one another, beside roles.cuh; for kernels of sm_90a and later.
+
 // Arrives once all asynchronous copies of the thread have landed.
 TS_MMA_DEVICE void copies_arrive(u32 barrier) {
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tilesmith.solvers.external.library import Calls
 
 FLOATS = ("fp64", "fp32", "fp16", "bf16")
-# PyTorch's call takes the host 5 us longer than a launch of ours (benchmarks/host.py), which short kernels wait for
-# unless they are in a graph: a kernel of PyTorch's must save so much to be chosen.
+# Its kernel is chosen where it saves more than this. Eager calls of short kernels wait for the host, which takes 5 us
+# longer for PyTorch's call than for a launch of ours (benchmarks/results/host_h100.json); calls in a graph do not.
 LIBRARY_CALL_US = 1.0
 
 
