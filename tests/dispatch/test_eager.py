@@ -240,6 +240,7 @@ def test_public_names():
 
 def test_a_call_costs_little():
     """The whole of a 1x1x1x1 convolution beside PyTorch's, in the processor time of one thread."""
+    import statistics
     import time
 
     x, w = torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
@@ -253,8 +254,7 @@ def test_a_call_costs_little():
 
     calls = (lambda: F.conv2d(x, w), lambda: conv(x, w), lambda: conv(xn, wn))
     with torch.inference_mode():
-        # In turns, so that a machine that is slow for a while is slow for all of them.
+        # In turns, and compared within a turn: a processor that is slow for a while is slow for all of them.
         rounds = [[seconds(call) for call in calls] for _ in range(30)]
-    theirs, tensors, arrays = map(min, zip(*rounds, strict=True))
-    assert tensors <= 1.5 * theirs
-    assert arrays <= 1.5 * theirs
+    assert statistics.median(tensors / theirs for theirs, tensors, _ in rounds) <= 1.5
+    assert statistics.median(arrays / theirs for theirs, _, arrays in rounds) <= 1.5
