@@ -300,6 +300,13 @@ def thin_problems():
     yield _gemm(4001, 66, 35, epilogue=Epilogue(bias=True, activation="gelu"), alpha=0.5)
     yield _gemm(33, 50, 4001, ta=True, epilogue=Epilogue(bias=True, activation="silu"), alpha=0.5)
     yield _gemm(4001, 33, 35, out="fp32")
+    # A residual: rows of it and of the operand with gaps in shared memory, and without; several slabs a warp.
+    for m, n, k in ((4001, 16, 16), (40001, 24, 72), (40001, 33, 64), (40001, 64, 63), (4003, 101, 17)):
+        yield _gemm(m, n, k, tb=True, epilogue=FULL)
+    yield _gemm(40001, 35, 33, epilogue=Epilogue(residual=True), alpha=0.5, dtype="fp16")
+    yield _gemm(4001, 48, 72, out="fp32", epilogue=FULL)
+    yield _conv((3, 37, 41, 120), (40, 1, 1, 120), epilogue=FULL)
+    yield _conv((3, 37, 41, 16), (40, 1, 1, 16), "bwd", epilogue=FULL)
 
 
 def depthwise_problems():

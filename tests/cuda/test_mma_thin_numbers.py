@@ -5,13 +5,18 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cuda_chain import H200, check_numbers, executable
 
+from tilesmith.measure.device_arrays import DeviceRechecker
+from tilesmith.measure.oracle import oracle
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.rewrite import rewrites
+from tilesmith.problems.samples import sample_args
+from tilesmith.runtime.device import device
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.thin.reading import Reading
 from tilesmith.solvers.cuda.thin.solver import FfmaThinSolver, MmaThinSolver, WgmmaThinSolver
@@ -68,6 +73,24 @@ WIDE_TURNS = [
     (gemm(489, 40, 72, trans_b=True), config(4, 16, 1, 1)),
     (gemm(613, 35, 33, c_dtype="fp32", trans_b=True, epilogue=BIASED), config(4, 16, 2, 1)),
 ]
+# A residual: rows without gaps on both sides, on one, on none; runs of it as of results, one product or eight. On three
+# SMs warps have several slabs, the last of which ends inside 16 bytes.
+FUSED = Epilogue(bias=True, residual=True, activation="relu")
+WIDE_RESIDUALS = [
+    (conv("fwd", 16, 16, epilogue=FUSED), config(4, 32, 3, 1)),
+    (conv("fwd", 17, 33, epilogue=FUSED), config(4, 16, 1, 1)),
+    (conv("fwd", 5, 9, epilogue=FUSED), config(4, 32, 2, 1)),
+    (conv("bwd", 24, 72, epilogue=FUSED), config(4, 16, 2, 1)),
+    (gemm(629, 127, 63, epilogue=Epilogue(residual=True)), config(4, 16, 1, 1)),
+    (gemm(821, 24, 72, "fp16", trans_b=True, epilogue=FUSED), config(4, 16, 3, 1)),
+    (gemm(821, 33, 64, epilogue=FUSED, alpha=0.5), config(4, 16, 2, 1)),
+    (gemm(489, 40, 24, trans_b=True, epilogue=FUSED), config(4, 32, 1, 1)),
+    (gemm(821, 64, 63, "fp16", epilogue=FUSED), config(4, 16, 3, 1)),
+    (gemm(491, 100, 100, epilogue=Epilogue(residual=True, activation="silu")), config(8, 16, 2, 1)),
+    (gemm(613, 35, 33, c_dtype="fp32", trans_b=True, epilogue=FUSED), config(4, 16, 2, 1)),
+    (gemm(613, 48, 72, "fp16", c_dtype="fp32", epilogue=FUSED), config(4, 16, 1, 1)),
+    (gemm(613, 42, 70, c_dtype="fp32", epilogue=FUSED), config(4, 16, 3, 1)),
+]
 
 # The last eight pixels are fewer. On three SMs threads have several turns. Blocks of two sizes take turns.
 FEW_CASES = [
@@ -99,6 +122,18 @@ def test_numbers_of_stages_that_are_filled_again(signature, chosen, emulating):
     check(WIDE, signature.canonical, chosen, emulating, cuda_target("sm_90a", 3))
 
 
+@pytest.mark.parametrize(("signature", "chosen"), WIDE_RESIDUALS, ids=named)
+def test_numbers_with_a_residual(signature, chosen, emulating):
+    target, signature = cuda_target("sm_90a", 3), signature.canonical
+    made = check(WIDE, signature, chosen, emulating, target)
+    # What is no number reaches its own result alone: every seventh element, neighbours in rows and in runs.
+    values = list(sample_args(signature))
+    values[-1].flat[::7] = np.nan
+    checker = DeviceRechecker(signature, tuple(values), oracle(signature, values), device(0))
+    verdict = checker.check_plan(checker.plan(made), poison=True)
+    assert verdict.ok, verdict.message
+
+
 @pytest.mark.parametrize(("place", "signature"), list(enumerate(FEW_CASES)), ids=named)
 def test_numbers_of_threads(place, signature, emulating):
     signature = signature.canonical
@@ -127,6 +162,7 @@ def check(solver, signature, chosen, emulating, target=H200):
     assert solver.search_space(geometry, target).contains(chosen)
     made = executable(signature, solver.draft(geometry, chosen, target), emulating, target)
     check_numbers(signature, made)
+    return made
 
 
 @pytest.mark.parametrize(("n", "k"), [(101, 127), (127, 255), (63, 65), (255, 51), (73, 253)])
@@ -199,6 +235,27 @@ def test_what_is_not_of_warpgroups_is_refused():
     assert WIDE.applicable(gemm(5000, 255, 127).canonical.geometry, H200) == Accepted()
 
 
+def test_residuals_are_added_by_warpgroups_to_rows_alone():
+    rows = gemm(5000, 7, 4, epilogue=FUSED).canonical
+    assert WIDE.applicable(rows.geometry, H200) == Accepted()
+    for solver in (SOLVER, FEW):  # by their features, in the table of solvers, and by themselves
+        assert solver.applicable(rows.geometry, H200) == Rejected(reasons.EPILOGUE, "a residual, or beta")
+        assert "residual" not in solver.features
+    weights = gemm(64, 64, 5000, trans_a=True, epilogue=FUSED).canonical.geometry
+    assert WIDE.applicable(weights, H200) == Rejected(reasons.EPILOGUE, "a residual, or beta")
+    gaps = gemm(5000, 7, 4, ldc=8, epilogue=FUSED).canonical.geometry  # the residual lies as the result
+    assert WIDE.applicable(gaps, H200) == Rejected(reasons.LAYOUT, "rows do not lie densely")
+
+
+def test_a_residual_counts_as_memory():
+    plain, fused = (gemm(200704, 24, 72, epilogue=each).canonical.geometry for each in (Epilogue(), FUSED))
+    chosen = config(8, 16, 2, 1)
+    tiles = [WIDE.tile(geometry, chosen, H200) for geometry in (plain, fused)]
+    assert tiles[1].form.moved_bytes - tiles[0].form.moved_bytes == 200704 * 24 * 2
+    assert tiles[1].turns > tiles[0].turns
+    assert WIDE.predict(fused, chosen, H200) > WIDE.predict(plain, chosen, H200)
+
+
 @pytest.mark.parametrize(("arch", "cases"), [("sm_90a", CASES[::5]), ("sm_80", CASES[2::9])], ids=["sm_90a", "sm_80"])
 def test_untuned_kernels_compile_without_spills(arch, cases, tmp_path):
     target, sources = CUDA_TARGETS[arch], {}
@@ -210,9 +267,10 @@ def test_untuned_kernels_compile_without_spills(arch, cases, tmp_path):
     assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
 
 
+@pytest.mark.parametrize("epilogue", [Epilogue(), FUSED], ids=["plain", "fused"])
 @pytest.mark.parametrize(("n", "k"), [(128, 127), (33, 96), (255, 256)])
-def test_sums_stay_in_registers(n, k):
-    geometry = gemm(200704, n, k).canonical.geometry
+def test_sums_stay_in_registers(n, k, epilogue):
+    geometry = gemm(200704, n, k, epilogue=epilogue).canonical.geometry
     source = WIDE.draft(geometry, WIDE.default_config(geometry, H200), H200).sources[0]
     with tempfile.TemporaryDirectory() as folder:
         (taken,) = build_unit([source], H200, Path(folder, "unit.cubin"))

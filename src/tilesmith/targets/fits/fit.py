@@ -34,6 +34,7 @@ class TileFit:
     scattered: Annotated[float, R, "Results stored from registers."]
     alone: Annotated[float, SECONDS, "Of each result of the whole product, where rows of odd lengths are stored."]
     turned: Annotated[float, C, "That a warpgroup's warps wait for one another, for each 128 bytes of columns as rows."]
+    narrow_rows: Annotated[Pair, C, "Of a row of fewer than 128 bytes: a residual's, and any of parts of sectors."]
     packed: Annotated[float, C, "Of 64 columns of a warp's 16 rows that are stored as they lie, of any length."]
     kept_sums: Annotated[float, R, "Partial sums stored."]
     reduce: Annotated[float, C, "Of the sum of a cluster."]

@@ -41,7 +41,8 @@ H200 = Fit(
     # From 850 timings. ``refill`` to ``few_as_columns`` are from 183 timings of eight matrix products that memory
     # bounds, ``weights_alone`` from six of 27 to 38 us, ``reread`` from nine of fp8 and int8 (it fits clusters of
     # 16-bit types, too: gpu_gemm_combinations_h200.jsonl), ``hidden_beside`` and ``turned`` from 848 of 68 layers
-    # (gpu_residuals_eight_h200.json, gpu_over_plain_sixteen_h100.json).
+    # (gpu_residuals_eight_h200.json, gpu_over_plain_sixteen_h100.json), ``narrow_rows`` from 256 of 32
+    # (gpu_thin_residuals_h200.jsonl).
     tile=TileFit(
         clock=1.7e9,
         macs=2048,
@@ -60,6 +61,7 @@ H200 = Fit(
         scattered=6.9,
         alone=2.6e-12,  # an H100: 57 us for 86528 x 255 results of which memory takes 32
         turned=200,
+        narrow_rows=(3, 4.5),
         packed=300,  # a guess: 640 while a row's words were read one after the other (gpu_odd_rows_h200.jsonl)
         kept_sums=6.5,
         reduce=3400,

@@ -23,7 +23,7 @@ from tilesmith.solvers.solver import Rejected, cached_property
 # A row of 128 bytes that begins inside a sector of 32 is read as two: what its copy costs over that of one that is not.
 # By columns, to begin inside a line of 128 is enough. From 22 products on an H100 (gpu_clusters_h100.jsonl);
 # convolutions were measured on an H200.
-LINE, _SECTOR = 128, 32
+LINE, SECTOR = 128, 32
 _ALONG_K, _BY_COLUMNS, _OF_CONVOLUTIONS = 2.3, 2.75, 2.0
 
 
@@ -188,7 +188,7 @@ class Sm90Form:
         if isinstance(operand, Window):
             return 1.0
         gemm = self.kind == "gemm"
-        whole = LINE if gemm and by_columns else _SECTOR
+        whole = LINE if gemm and by_columns else SECTOR
         steps = zip(operand.dims[1:], operand.strides, strict=True)
         if not any(size > 1 and self.nbytes * stride % whole for size, stride in steps):
             return 1.0

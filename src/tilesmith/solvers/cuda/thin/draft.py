@@ -7,7 +7,7 @@ from pathlib import Path
 from tilesmith.codegen.cuda.activation import activate
 from tilesmith.codegen.cuda.hopper import mma_bulk_text, mma_product_text, mma_wait_text
 from tilesmith.codegen.cuda.mma import TYPES, mma_prelude
-from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, template, unit
+from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, resolved, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Real, Source, Space
 from tilesmith.solvers.cuda.thin.few import FewTile
 from tilesmith.solvers.cuda.thin.form import ThinForm
@@ -56,11 +56,14 @@ def few_draft(t: FewTile) -> Draft:
 
 
 def _tensors(form: ThinForm) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
-    """Operands, and bias and result."""
-    slots = [Pointer(Space.SLOT, i) for i in range(3 + form.bias)]
+    """Operands, and bias, residual and result."""
+    e = form.epilogue
+    slots = [Pointer(Space.SLOT, i) for i in range(3 + e.bias + e.residual)]
     operands = (Argument("a", "const Element *", slots[0]), Argument("b", "const Element *", slots[1]))
     # Without a bias the kernel does not read it.
-    return operands, (Argument("bias", "const Out *", slots[2]), Argument("out", "Out *", slots[-1]))
+    bias, out = Argument("bias", "const Out *", slots[2]), Argument("out", "Out *", slots[-1])
+    added = (Argument("residual", "const Out *", slots[2 + e.bias]),) if e.residual else ()
+    return operands, (bias, *added, out)
 
 
 def _of_rows(form: ThinForm) -> tuple[Argument, ...]:
@@ -96,4 +99,7 @@ def _source(t: ThinTile, part: str, arguments: tuple[Argument, ...]) -> Source:
         tile += f"r{t.slab}w{t.warps}s{t.stages}"
     types = {"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]}
     header = Header(numbers, flags, types, functions=functions, arguments=arguments)
-    return unit(f"thin{part}", form.dtype, tile, t.target.arch, mma_prelude(), template(_FOLDER, part), header)
+    text = template(_FOLDER, part)
+    if isinstance(t, WideTile):
+        text = resolved(text, RESIDUAL=form.epilogue.residual)
+    return unit(f"thin{part}", form.dtype, tile, t.target.arch, mma_prelude(), text, header)

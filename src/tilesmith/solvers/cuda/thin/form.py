@@ -45,24 +45,27 @@ class ThinForm:
         """Bytes that must come from memory or go there."""
         size = dtype(self.out_dtype).nbytes
         if self.kind == "rows":
-            return self.length * (self.first * 2 + self.second * size)
+            return self.length * (self.first * 2 + self.second * size * (1 + self.epilogue.residual))
         return self.length * (self.first + self.second) * 2 + self.first * self.second * size
 
 
 @lru_cache(maxsize=256)
-def thin_form(g: GemmGeometry, columns: int = MAX_COLUMNS) -> ThinForm | Rejected:
-    """``g`` in the form, or why it has none. ``columns``: the most that rows of results may have."""
+def thin_form(g: GemmGeometry, columns: int = MAX_COLUMNS, residual: bool = False) -> ThinForm | Rejected:
+    """``g`` in the form, or why it has none. ``columns``: the most that rows of results may have.
+
+    ``residual``: whether they may have one, which lies as they do.
+    """
     if g.a.dtype != g.b.dtype or g.a.dtype not in HALVES:
         return Rejected(reasons.DTYPE, f"{g.a.dtype} x {g.b.dtype}")
     if g.c.dtype not in (g.a.dtype, "fp32") or g.acc_dtype != "fp32":
         return Rejected(reasons.DTYPE, f"{g.c.dtype}, accumulated in {g.acc_dtype}")
     if g.batch > 1:
         return Rejected(reasons.LAYOUT, f"{g.batch} batches")
-    if g.epilogue.residual or g.beta:
+    weights = g.k >= g.m
+    if g.beta or (g.epilogue.residual and (weights or not residual)):
         return Rejected(reasons.EPILOGUE, "a residual, or beta")
     if max(g.m, g.n, g.k) > MAX_INDEX:
         return Rejected(reasons.SIZE)
-    weights = g.k >= g.m
     if weights:
         small = g.m <= MAX_WEIGHTS and g.n <= MAX_WEIGHTS
         dense = _dense(g.k, g.m, g.a.strides[2], g.a.strides[1]) and _dense(g.k, g.n, *g.b.strides[1:])

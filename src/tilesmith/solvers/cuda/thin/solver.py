@@ -53,10 +53,14 @@ class MmaThinSolver(Listed[ThinForm, ThinTile]):
 
 
 class WgmmaThinSolver(MmaThinSolver):
-    """As ``MmaThinSolver``, of results of up to 256 columns, no weights: four warps multiply together (wgmma)."""
+    """As ``MmaThinSolver``, of results of up to 256 columns, no weights: four warps multiply together (wgmma).
+
+    It adds a residual, too.
+    """
 
     name = "wgmma_thin"
     revision = 2
+    features = MmaThinSolver.features | {"residual"}
     axes = (
         Axis("warps", (4, 8, 12, 16), "Warps of a block, each with a ring of its own."),
         Axis("stage_rows", (16, 32), "Rows of a stage of a ring."),
@@ -71,7 +75,7 @@ class WgmmaThinSolver(MmaThinSolver):
         return super().applicable(problem, target)
 
     def form_of(self, problem: GemmGeometry) -> ThinForm | Rejected:
-        form = thin_form(problem, MAX_WIDE_COLUMNS)
+        form = thin_form(problem, MAX_WIDE_COLUMNS, residual=True)
         if isinstance(form, ThinForm) and form.kind == "weights":
             return Rejected(reasons.DIRECTION, "sums over rows")
         return form

@@ -6,9 +6,17 @@ constexpr int STEPS = (K + 15) / 16, TILES = (N + 7) / 8, PARTS = SLAB / 16, COL
 constexpr int STEP_BYTES = COLUMNS * 32 + 16, FILTER = (STEPS * STEP_BYTES + 127) / 128 * 128, BIASES = (COLUMNS * 4 + 127) / 128 * 128;
 constexpr int BARRIERS = FILTER + BIASES, RING = BARRIERS + (WARPS * STAGES * 8 + 127) / 128 * 128;
 constexpr int PITCH_A = K + PAD_A, PITCH_OUT = N + PAD_OUT;
+#if RESIDUAL
+// Results take the place of the residual, of which each lane reads what it writes. The rows that they come from lie
+// behind it. Reads go beyond a row, as far as whole products do.
+constexpr int READ = bytes_of_slab<Element, K, PAD_A>(), WRITTEN = bytes_of_slab<Out, N, PAD_OUT>();
+static_assert(STAGE == WRITTEN + READ, "a stage is a slab of either kind");
+constexpr int HALVES = sizeof(Out) / 2; // elements of two bytes in one of the residual, as which it is copied
+#else
 // Results take the place of the rows that they come from. Reads go beyond a row, as far as whole products do.
 constexpr int READ = bytes_of_slab<Element, K, PAD_A>(), WRITTEN = bytes_of_slab<Out, N, PAD_OUT>();
 static_assert(STAGE == (READ > WRITTEN ? READ : WRITTEN), "a stage is a slab, of either kind");
+#endif
 constexpr int OWN = STAGES * STAGE + 64;
 static_assert(RING + WARPS * OWN == SHARED_BYTES, "as counted");
 static_assert(WARPS % 4 == 0, "whole warpgroups");
@@ -160,6 +168,49 @@ template <bool ODD> TS_MMA_DEVICE void store_run(Out *to, const Pack<Out, 2> (&v
   }
 }
 
+#if RESIDUAL
+// A lane's run of a row of the residual, by the accesses of store_run: no lane reads what another one writes.
+template <bool ODD> TS_MMA_DEVICE void load_added(Pack<Out, 2> (&v)[SPREAD_N], const Out *from, int length, int left) {
+  constexpr bool WORDS = sizeof(Out) == 2;
+#pragma unroll
+  for (int t = 0; t < SPREAD_N; t++) {
+    if (t >= length) continue;
+    const Out *const at = from + t * 2;
+    Pack<Out, 2> &next = v[t + 1 < SPREAD_N ? t + 1 : t];
+    if (WORDS && !ODD && PITCH_OUT % 4 == 0 && SPREAD_N > 1 && length % 2 == 0) {
+      if (t % 2 || t * 2 >= left) continue; // rows are whole fours
+      const Pack<Out, 4> four = *(const Pack<Out, 4> *)at;
+      v[t] = {{four.v[0], four.v[1]}}, next = {{four.v[2], four.v[3]}};
+    } else if (!ODD) {
+      if (t * 2 + 1 < left) v[t] = *(const Pack<Out, 2> *)at;
+      else if (t * 2 < left) v[t].v[0] = at[0];
+    } else {
+      // Pairs that begin at the second element.
+      if (t == 0 && left > 0) v[0].v[0] = at[0];
+      if (WORDS && t + 1 < length && t * 2 + 2 < left) {
+        const Pack<Out, 2> pair = *(const Pack<Out, 2> *)(at + 1);
+        v[t].v[1] = pair.v[0], next.v[0] = pair.v[1];
+      } else {
+        if (t * 2 + 1 < left) v[t].v[1] = at[1];
+        if (!WORDS && t + 1 < length && t * 2 + 2 < left) next.v[0] = at[2];
+      }
+    }
+  }
+}
+
+// The warp's slabs of that number, into one of its stages: rows without gaps come in one piece.
+TS_MMA_DEVICE void load_stage(unsigned char *memory, int ring, u32 barriers, int stage, const Element *a,
+                              const Out *residual, int slab, i64 rows, int lane) {
+  const int to = ring + stage * STAGE;
+  const u32 barrier = barriers + stage * 8;
+  const Element *const added = (const Element *)residual;
+  if (PAD_A) load_slab<32, K, PAD_A>(memory, to + WRITTEN, a, slab, rows, lane);
+  if (PAD_OUT) load_slab<32, N * HALVES, PAD_OUT * HALVES>(memory, to, added, slab, rows, lane);
+  if (PAD_A || PAD_OUT) copy_commit();
+  if (!PAD_A) load_piece<K>(memory, to + WRITTEN, a, slab, rows, lane, barrier);
+  if (!PAD_OUT) load_piece<N * HALVES>(memory, to, added, slab, rows, lane, barrier);
+}
+#else
 // The warp's slab of that number, into one of its stages: rows without gaps come in one piece.
 TS_MMA_DEVICE void load_stage(unsigned char *memory, int ring, u32 barriers, int stage, const Element *a, int slab, i64 rows,
                               int lane) {
@@ -170,6 +221,7 @@ TS_MMA_DEVICE void load_stage(unsigned char *memory, int ring, u32 barriers, int
     load_piece<K>(memory, ring + stage * STAGE, a, slab, rows, lane, barriers + stage * 8);
   }
 }
+#endif
 // The stage, whose results were stored, is free. A load of rows without gaps is not ordered behind what the warp read.
 TS_MMA_DEVICE void free_stage(int lane) {
   if (!PAD_OUT && lane == 0) ts_store_wait_read<0>();
@@ -184,6 +236,16 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
   const int slabs = (int)((rows + SLAB - 1) / SLAB), stride = gridDim.x * WARPS, first = blockIdx.x * WARPS + warp;
   const int ring = RING + warp * OWN;
   const u32 barriers = shared_address(memory) + BARRIERS + warp * STAGES * 8;
+#if RESIDUAL
+  if ((!PAD_A || !PAD_OUT) && lane == 0) {
+    for (int s = 0; s < STAGES; s++) ts_barrier_init(barriers + s * 8, !PAD_A + !PAD_OUT);
+    ts_barrier_init_done();
+  }
+  __syncwarp();
+  wait_previous();
+#pragma unroll
+  for (int s = 0; s < STAGES; s++) load_stage(memory, ring, barriers, s, a, residual, first + s * stride, rows, lane);
+#else
   if (!PAD_A && lane == 0) {
     for (int s = 0; s < STAGES; s++) ts_barrier_init(barriers + s * 8, 1);
     ts_barrier_init_done();
@@ -192,6 +254,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
   wait_previous();
 #pragma unroll
   for (int s = 0; s < STAGES; s++) load_stage(memory, ring, barriers, s, a, first + s * stride, rows, lane);
+#endif
   fill(memory, b, b_row, b_column);
   float *const biases = (float *)(memory + FILTER);
   for (int i = threadIdx.x; BIAS && i < COLUMNS; i += WARPS * 32) biases[i] = i < N ? widened(bias[i]) : 0.0f;
@@ -206,13 +269,22 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
   // The warps of a group leave the loop together; what has no slab is computed in vain.
 #pragma unroll 1
   for (int slab = first; slab - warp % 4 < slabs; slab += stride) {
+#if RESIDUAL
+    if (PAD_A || PAD_OUT) copy_wait<STAGES == 1 ? 0 : STAGES - 2>(); // the stage behind is not asked for yet
+    if ((!PAD_A || !PAD_OUT) && slab < slabs) barrier_wait(barriers + now * 8, phase);
+#else
     if (PAD_A) copy_wait<STAGES == 1 ? 0 : STAGES - 2>(); // the stage behind is not asked for yet
     else if (slab < slabs) barrier_wait(barriers + now * 8, phase);
+#endif
     __syncwarp();
     float sums[PARTS][TILES * 4];
     u32 f[2][AT_ONCE][4];
     unsigned char *const staged = memory + ring + now * STAGE;
+#if RESIDUAL
+    const unsigned char *const from = staged + WRITTEN + group * ROW_STEP * PITCH_A * 2;
+#else
     const unsigned char *const from = staged + group * ROW_STEP * PITCH_A * 2;
+#endif
 #pragma unroll
     for (int i = 0; i < PARTS * ROUNDS; i++) {
       u32(&mine)[AT_ONCE][4] = f[i % 2];
@@ -229,7 +301,12 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
     }
     if (STAGES > 1 && slab != first) { // while products run, the stage before is filled again
       free_stage(lane);
+#if RESIDUAL
+      load_stage(memory, ring, barriers, now == 0 ? STAGES - 1 : now - 1, a, residual, slab + (STAGES - 1) * stride, rows,
+                 lane);
+#else
       load_stage(memory, ring, barriers, now == 0 ? STAGES - 1 : now - 1, a, slab + (STAGES - 1) * stride, rows, lane);
+#endif
     }
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
     __syncwarp(); // all lanes have read
@@ -241,7 +318,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
 #pragma unroll
         for (int tile = 0; tile < TILES; tile += SPREAD_N) {
           const int length = RunsN::length(tile), column = RunsN::element(tile, place);
+#if RESIDUAL
+          Pack<Out, 2> v[SPREAD_N] = {};
+          if (h == 0) load_added<false>(v, row + column, length, N - column);
+          else load_added<ODD_OUT>(v, row + column, length, N - column);
+#else
           Pack<Out, 2> v[SPREAD_N];
+#endif
 #pragma unroll
           for (int t = 0; t < SPREAD_N; t++) {
             if (t >= length) continue;
@@ -251,6 +334,9 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
               x[e] = sums[i][(tile + t) * 4 + h * 2 + e];
               if constexpr (SCALED) x[e] *= factor;
               if constexpr (BIAS) x[e] += biases[column + t * 2 + e];
+#if RESIDUAL
+              x[e] += widened(v[t].v[e]);
+#endif
               x[e] = activate(x[e]);
             }
             v[t] = narrowed(Out(), x[0], x[1]);
@@ -270,11 +356,19 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, MIN_BLOCKS) @SYM@(TS_PA
     __syncwarp();
     if (STAGES == 1) {
       free_stage(lane);
+#if RESIDUAL
+      load_stage(memory, ring, barriers, 0, a, residual, slab + stride, rows, lane);
+#else
       load_stage(memory, ring, barriers, 0, a, slab + stride, rows, lane);
+#endif
     }
     if (++now == STAGES) now = 0, phase ^= 1;
   }
+#if RESIDUAL
+  if (PAD_A || PAD_OUT) copy_wait<0>();
+#else
   if (PAD_A) copy_wait<0>();
+#endif
   if (!PAD_OUT && lane == 0) ts_store_wait();
 }
 } // namespace @SYM@_scope

@@ -92,15 +92,18 @@ class WideTile(ThinTile):
 
     @steady
     def turns(self) -> float:
-        """Turns of shared memory for 16 rows: copies in and out, operands, results, and the filter of a product."""
-        form, (along, across) = self.form, self.products
-        copied = 16 * (form.first * 2 + form.second * dtype(form.out_dtype).nbytes) / 128
-        return copied + along * self._reads[1] + across * self._writes[1] + along * across / 2
+        """Turns of shared memory for 16 rows: copies in and out, operands, results, and the filter of a product.
+
+        A residual is copied and read as results are written and copied.
+        """
+        form, (along, across), of_results = self.form, self.products, 1 + self.form.epilogue.residual
+        copied = 16 * (form.first * 2 + form.second * dtype(form.out_dtype).nbytes * of_results) / 128
+        return copied + along * self._reads[1] + across * self._writes[1] * of_results + along * across / 2
 
     @steady
     def stage_bytes(self) -> int:
-        """Results lie where the rows that they come from were."""
-        return max(self.widths)
+        """Results lie where the residual was, or else the rows that they come from."""
+        return sum(self.widths) if self.form.epilogue.residual else max(self.widths)
 
     @property
     def held(self) -> bool:
@@ -118,7 +121,9 @@ class WideTile(ThinTile):
         """An estimate of a thread's registers."""
         parts, (along, across) = self.slab // 16, self.products
         rounds = parts * ceil(along / _AT_ONCE)
-        return parts * across * 4 + min(along, _AT_ONCE) * 4 * min(rounds, 2) + 44
+        runs = min(self.spreads[1], across) * dtype(self.form.out_dtype).nbytes  # of a residual: two of a lane's
+        added = runs if self.form.epilogue.residual else 0
+        return parts * across * 4 + min(along, _AT_ONCE) * 4 * min(rounds, 2) + added + 44
 
     @cached_property
     def fits(self) -> bool:

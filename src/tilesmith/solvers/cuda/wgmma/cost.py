@@ -7,7 +7,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.solvers.cuda.common.form import LINE
+from tilesmith.solvers.cuda.common.form import LINE, SECTOR
 from tilesmith.solvers.cuda.common.listed import ROUNDED
 from tilesmith.solvers.cuda.wgmma.tile import MAX_STAGES, Sm90Tile
 
@@ -99,7 +99,17 @@ def least_seconds(t: Sm90Tile, fit: TileFit) -> float:
 def _cycles(t: Sm90Tile, fit: TileFit, waves: int, busy: int, steps: float, per_step: float, epilogue: float) -> float:
     """Cycles of ``waves`` of tiles without what is left of the last one's epilogue."""
     hidden = fit.hidden if t.pingpong else fit.hidden_beside if busy > 1 else 1.0
-    return waves * steps * per_step + (waves - 1) * epilogue * hidden
+    return waves * (steps * per_step + busy * _narrow_rows(t, fit)) + (waves - 1) * epilogue * hidden
+
+
+def _narrow_rows(t: Sm90Tile, fit: TileFit) -> float:
+    """Cycles of copies of a tile's rows of results and of the residual, beyond those that whole lines take."""
+    form = t.form
+    length, count = (form.rows, t.block_n) if form.transposed else (form.cols, t.block_m)
+    if t.store != "MAPPED" or length * form.out_nbytes >= LINE:
+        return 0.0
+    (whole, parts), added = fit.narrow_rows, form.residual is not None
+    return count * (added * whole if length * form.out_nbytes % SECTOR == 0 else (1 + added) * parts)
 
 
 def _epilogue(t: Sm90Tile, fit: TileFit) -> float:
