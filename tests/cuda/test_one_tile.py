@@ -35,6 +35,7 @@ ONCE = [
     (gemm(256, 264, 330, trans_b=True, ldb=336, lda=336), {"warpgroups": 2, "block_n": 88, "store_buffers": 4}),
     (gemm(72, 250, 128, trans_b=True, ldc=251), {"swap_mn": 1, "block_n": 24}),
     (gemm(200, 129, 64, trans_b=True), {"pingpong": 1, "warpgroups": 2, "block_n": 48}),
+    (gemm(190, 129, 200, trans_b=True), {"pingpong": 1, "warpgroups": 3, "block_n": 48}),
     (gemm(320, 120, 400, trans_b=True), {"cluster_m": 2, "block_n": 48, "group_m": 3}),
     # A bias: of odd columns and a tail, of scaled sums, of one warpgroup or two.
     (gemm(250, 136, 200, alpha=0.5, trans_b=True, epilogue=BIAS), {"products_m": 2, "block_n": 40}),

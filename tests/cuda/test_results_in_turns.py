@@ -29,6 +29,7 @@ PLAIN = {
 ROWS, COLUMNS = {"products_m": 2, "block_n": 128}, {"block_n": 256}  # what two parts are of
 GELU, TANH = Epilogue(bias=True, activation="gelu"), Epilogue(bias=True, activation="tanh")
 ALTERNATING = {"warpgroups": 2, "pingpong": 1}  # each warpgroup finishes results beside the other's products
+IN_THREES = {"warpgroups": 3, "pingpong": 1, "block_n": 128}
 K32, BIAS = {"block_k": 32}, Epilogue(bias=True)
 K128 = {"block_k": 128, "warpgroups": 2}
 EVEN = {"stride": 2, "padding": 0}
@@ -61,6 +62,8 @@ def of(solver, *values: int) -> Config:
 WGMMA = [
     (GEMM, gemm(300, 256, dtype="fp16", epilogue=TANH), COLUMNS | ALTERNATING, 2),
     (GEMM, gemm(200, 260, epilogue=TANH), ROWS | {"swap_mn": 1}, 2),
+    (GEMM, gemm(700, 260, epilogue=FULL), IN_THREES, 2),
+    (GEMM, gemm(700, 392, 200, epilogue=GELU), IN_THREES | {"block_n": 192, "resident": 1}, 3),
     (GEMM, gemm(300, 136, epilogue=FULL), ROWS | {"warpgroups": 2}, 2),
     (GEMM, gemm(200, 131, epilogue=ADDED), ROWS | ALTERNATING, 2),
     (GEMM, gemm(200, 257, epilogue=GELU), ROWS, 2),

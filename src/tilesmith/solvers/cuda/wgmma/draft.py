@@ -108,7 +108,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     parts = (template(FOLDER, name) for name in ("factors", "work", "shape", "copies", "results", "kernel"))
     text = scoped(template(FOLDER, "place"), shared_text("planes"), shared_text("edge"), *parts)
     text = resolved(text, IN_TURNS=t.turns > 1, ONE_AT_ONCE=t.one_at_once)
-    groups = "pp" if t.pingpong else f"w{v['warpgroups']}"
+    groups = f"w{v['warpgroups']}" if not t.pingpong else "pp" if v["warpgroups"] == 2 else f"pp{v['warpgroups']}"
     tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
     return unit(f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text, header)
 

@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
     constexpr ts_u64 A_NEXT = A_BY_COLUMNS ? 128 : 2, B_NEXT = B_BY_COLUMNS ? 2 * SLAB_COLS : 2; // the next 16 of k
     ts_u32 stage = 0, phase = 0, buffer = 0, residual_phase = 0;
     int turn = DRY_RUN ? -1 : 0;
-    if (PINGPONG && wg == 1) ts_named_arrive(8, 256);
+    if (PINGPONG && wg == WARPGROUPS - 1) ts_named_arrive(8, 256);
     const auto begin_to_read = [&] {
       ts_wait_previous();
       if (FACTORED) run.alpha *= *run.row_factors * *run.column_factors;
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
       const Work w = work_at(run, dry ? begin : t, rank);
       const int third = KIND == GEMM ? w.layer : w.group; // the last axis of the result's map
       if (GROUPED && BIAS) run.bias = bias_of_all + w.group * run.cols;
-      if (PINGPONG && (DRY_RUN ? wg != 0 : (turn & 1) != wg)) { // of one tile, the first warpgroup's
+      if (PINGPONG && (DRY_RUN ? wg != 0 : turn % WARPGROUPS != wg)) { // of one tile, the first warpgroup's
         const ts_u32 next = stage + (ts_u32)(w.last - w.first);
         phase ^= next / STAGES & 1;
         stage = next % STAGES;
@@ -177,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         before = stage;
         if (++stage == STAGES) stage = 0, phase ^= 1;
       }
-      if (PINGPONG && !dry) ts_named_arrive(8 + (wg ^ 1), 256);
+      if (PINGPONG && !dry) ts_named_arrive(8 + (wg + 1) % WARPGROUPS, 256);
       if (SHARED_BIAS) share_bias();
       if (!PROMOTED && !READ_BY_LANES) {
         ts_product_wait<0>();

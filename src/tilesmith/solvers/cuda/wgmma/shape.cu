@@ -62,7 +62,7 @@ constexpr int BIAS_BYTES = SHARED_BIAS ? WARPGROUPS * BLOCK_N * 4 : 0;
 static_assert(16 * STAGES + 8 + 8 * WARPS * ARRIVALS <= BARRIERS, "barriers of the residual fit");
 static_assert(BLOCK_M == (PINGPONG ? WG_ROWS : WG_ROWS * WARPGROUPS) && SLICED == (STORE == PARTIAL), "as counted");
 static_assert(A_ROWS >= A_READ && B_COLS >= B_READ && A_ROWS % 8 == 0, "a stage has room for what is read");
-static_assert(!PINGPONG || (WARPGROUPS == 2 && SPLIT == 1), "pingpong is for two");
+static_assert(!PINGPONG || (WARPGROUPS > 1 && SPLIT == 1), "turns are for several");
 static_assert(SLAB_COLS == 64 || (KIND == WRW && STORE != MAPPED), "narrow slabs are stored from registers");
 static_assert(RECEIVE_APART || EXCHANGED <= STAGES * STAGE, "partial sums lie in the ring");
 static_assert(CAST == 1 || (SPLIT == 1 && !RESIDENT && KIND != WRW), "blocks share columns");

@@ -449,7 +449,7 @@ class Sm90Tile(WarpgroupTile):
             return False
         if self.product_n not in product_widths(form.dtype) or self.block_n % self.product_n:
             return False
-        if self.pingpong and (form.promoted or wgs != 2 or self.sums > 128):
+        if self.pingpong and (form.promoted or wgs < 2 or self.sums > 128):
             return False
         if form.nbytes != 2 and form.b_columns:  # the swapped form has them as rows
             return False
