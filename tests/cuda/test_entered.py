@@ -7,7 +7,7 @@ from pathlib import Path
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "entered.py"
 # A little above today's: a call that enters more has a new step, or a family that it does not need.
-MOST_FILES, MOST_LINES = 73, 10_600
+MOST_FILES, MOST_LINES = 73, 10_650
 
 
 def test_a_call_enters_no_databases_without_answers_and_few_files():

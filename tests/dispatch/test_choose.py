@@ -10,7 +10,7 @@ import pytest
 
 from tilesmith.db.records import Record
 from tilesmith.dispatch.choice import Choice
-from tilesmith.dispatch.choose import Answer, Option, Unknown, choose
+from tilesmith.dispatch.choose import Answer, Option, Unknown, choose, recorded
 from tilesmith.errors import NoSolutionError
 from tilesmith.solvers.solver import Accepted, Rejected
 from tilesmith.solvers.table import Candidate
@@ -84,6 +84,19 @@ def test_a_kernel_of_another_library_must_save_a_microsecond():
         choice = choose((*OPTIONS, theirs), answers, mode="hybrid")
         assert (choice.solver, choice.time_us) == (chosen, us if chosen == "torch_cudnn" else 4.2)
     assert choose((theirs, *OPTIONS), [answer("torch_cudnn", 3.0)], mode="hybrid").solver == "torch_cudnn"
+
+
+def test_packing_counts_where_each_call_packs_the_filter():
+    packed = answer("dense", 2.4)
+    packed = replace(packed, record=replace(packed.record, prepare_us=2.4))
+    answers = [packed, answer("small", 2.9)]
+    revisions = {"dense": 3, "small": 3}
+    for frozen, chosen in ((True, "dense"), (False, "small")):
+        assert choose(OPTIONS, answers, mode="hybrid", frozen=frozen).solver == chosen
+        assert choose(OPTIONS, answers, mode="normal", measured=True, frozen=frozen).solver == chosen
+        assert recorded(answers, revisions, frozen=frozen).solver == chosen
+    long = [replace(each, record=replace(each.record, time_us=each.record.time_us * 10)) for each in answers]
+    assert choose(OPTIONS, long, mode="hybrid", frozen=False).solver == "dense"
 
 
 def test_the_highest_layer_wins_though_a_lower_one_is_faster():

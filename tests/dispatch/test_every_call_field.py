@@ -140,7 +140,7 @@ def test_launchables_by_argument(decided, tmp_path, monkeypatch, processor):
     arguments = [
         {"mode": "normal"}, {"threads": 2}, {"database": tmp_path / "another.db"}, {"cache": tmp_path / "cache"},
         {"only": "c_reference"}, {"target": replace(here, cores=2)}, {"target": replace(here, l2_bytes=1 << 10)},
-        {"device": "cpu"},
+        {"device": "cpu"}, {"frozen": False},
     ]  # fmt: skip
     named = {name for each in arguments for name in each}
     assert named | {"signature", "external"} == set(inspect.signature(get_launchable).parameters)

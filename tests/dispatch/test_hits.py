@@ -20,6 +20,7 @@ from tilesmith.dispatch.request import Request
 from tilesmith.errors import NoCompilerError
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.solvers.external.candidate import CUDNN
+from tilesmith.solvers.table_cpu import CPU_SOLVERS
 from tilesmith.targets.detect import host_target
 from tilesmith.toolchain import files, plans
 from tilesmith.toolchain.sealed import bind, unbind
@@ -96,6 +97,28 @@ def test_the_third_process_asks_no_database(ask):
         assert found.remembered
     x, w = SMALL.get_sample_args(seed=1)
     assert (found(x, w) == first(x, w)).all()
+
+
+def test_a_filter_that_each_call_packs_has_hits_of_its_own(ask, place):
+    """Its answer is another kernel if that is here, else the kernel of the frozen filter: nothing is compiled."""
+    first, ours = ask().choice.record, open_databases().writable
+    solver = next(solver for solver in CPU_SOLVERS if solver.name == "c_reference")
+    config = str(solver.default_config(SMALL.canonical.geometry, TARGET))
+    other = replace(
+        first, solver=solver.name, config=config, revision=solver.revision, time_us=2 * first.time_us, prepare_us=0.0
+    )
+    packs = replace(first, prepare_us=2 * first.time_us)
+    ours.put_results([other, packs])
+    assert ask(frozen=False).choice.record == ask().choice.record == packs
+    ask(only=solver.name)  # it is compiled
+    shutil.rmtree(place / "cache" / "hits")
+    for _ in range(2):
+        assert ask(frozen=False).choice.record == other
+        assert ask().choice.record == packs
+    assert not ask.looked
+    ask(frozen=False)
+    assert not ask.looked
+    assert ask(mode="strict", frozen=False).choice.record == packs
 
 
 @pytest.mark.parametrize("mode", ["normal", "trust_verify"])

@@ -46,18 +46,19 @@ class Unknown:
 
 def choose(
     options: Sequence[Option], answers: Sequence[Answer], *, mode: str, only: str = "", measured: bool = False,
-    near: Sequence[Sequence[Answer]] = (), without: frozenset[tuple[str, str]] = NOTHING,
+    near: Sequence[Sequence[Answer]] = (), without: frozenset[tuple[str, str]] = NOTHING, frozen: bool = True,
 ) -> Choice | Unknown:  # fmt: skip
     """Decide for one problem and target.
 
     ``options`` come in the table's order. ``answers`` come from the highest layer to the lowest. ``measured`` says that
     the answers include a measurement made just now, so that ``normal`` may use them. ``near`` are answers for other
     targets, one group for each target, the nearest first, whose configs exist on this target. ``without`` are pairs of
-    solver and config that are not available here.
+    solver and config that are not available here. Unless the filter is ``frozen``, each call packs it.
     Raises ``NoSolutionError`` when nothing fits.
     """
     if mode != "normal" or measured:
-        found = held(options, answers, only=only, measured=measured, without=without, strict=mode == "strict")
+        strict = mode == "strict"
+        found = held(options, answers, only=only, measured=measured, without=without, strict=strict, frozen=frozen)
         if found is not None:
             return found
     free = _free(options, only)
@@ -91,26 +92,28 @@ def _expected(option: Option) -> tuple[bool, float]:
 
 def held(
     options: Sequence[Option], answers: Sequence[Answer], *, only: str = "", measured: bool = False,
-    without: frozenset[tuple[str, str]] = NOTHING, strict: bool = False,
+    without: frozenset[tuple[str, str]] = NOTHING, strict: bool = False, frozen: bool = True,
 ) -> Choice | None:  # fmt: skip
     """The answer of the databases, if they have one: it needs no defaults and no predictions of the options.
 
     An answer does not count if it lost against a kernel that has a newer revision now. Exceptions: in ``strict`` mode
     and just after a measurement it counts, because there can be no other answer.
     """
-    best = _best_answer(_revisions(_free(options, only)), answers, without, losers=strict or measured)
+    best = _best_answer(_revisions(_free(options, only)), answers, without, losers=strict or measured, frozen=frozen)
     if best is None:
         return None
     trace = _trace(options, answers, only, without)
     return _decided(trace, best.record.solver, best.record.config, MEASUREMENT if measured else DATABASE, best)
 
 
-def recorded(answers: Sequence[Answer], revisions: Mapping[str, int], strict: bool = False) -> Choice | None:
+def recorded(
+    answers: Sequence[Answer], revisions: Mapping[str, int], strict: bool = False, frozen: bool = True
+) -> Choice | None:
     """The databases' answer by their records alone, no solver asked: right if the chosen solver takes the problem.
 
     ``revisions`` are those of the solvers that answer, in the table's order.
     """
-    best = _best_answer(revisions, answers, NOTHING, losers=strict)
+    best = _best_answer(revisions, answers, NOTHING, losers=strict, frozen=frozen)
     if best is None:
         return None
     first = _first_of_each(answers)
@@ -147,12 +150,13 @@ def _best_answer(
     answers: Sequence[Answer],
     without: frozenset[tuple[str, str]],
     losers: bool = False,
+    frozen: bool = True,
 ) -> Answer | None:
-    """The best answer, by ``counted_us``, of the highest layer with a usable one; a tie goes to the earlier solver."""
+    """The best answer, by ``_time_us``, of the highest layer with a usable one; a tie goes to the earlier solver."""
     order = {name: place for place, name in enumerate(revisions)}
     for layer in dict.fromkeys(answer.layer for answer in answers):
         times = {
-            answer: (counted_us(answer.record.solver, answer.record.time_us or 0.0), answer.record.spread_us or 0.0)
+            answer: (_time_us(answer.record, frozen), answer.record.spread_us or 0.0)
             for answer in answers
             if answer.layer == layer
             and usable(answer.record, revisions)
@@ -163,6 +167,11 @@ def _best_answer(
             if losers or not _has_lost(best, answers, revisions):
                 return best
     return None
+
+
+def _time_us(record: Record, frozen: bool) -> float:
+    """``counted_us``, and what packing the filter takes where each call packs it."""
+    return counted_us(record.solver, record.time_us or 0.0) + (0.0 if frozen else record.prepare_us or 0.0)
 
 
 def _has_lost(best: Answer, answers: Sequence[Answer], revisions: Mapping[str, int]) -> bool:

@@ -290,24 +290,25 @@ def _run(call: Call, arrays: tuple[Any, ...], quick: tuple[Any, ...] | None, emp
     return call(*arrays)
 
 
-def find_conv(arrays: tuple[Any, ...], *options: Any, out: Any = None) -> Call:
+def find_conv(arrays: tuple[Any, ...], *options: Any, out: Any = None, frozen: bool = False) -> Call:
     """Find the call of ``conv`` for ``x, w, b, residual``; ``options`` are all its options, then ``deterministic``.
 
     ``out`` is memory that the result shall have, or may have: the bound plan of the call takes it as ``out``.
+    ``frozen`` says that the caller packs the filter once.
     """
-    return _find("conv", arrays, options, out)
+    return _find("conv", arrays, options, out, frozen)
 
 
-def find_gemm(arrays: tuple[Any, ...], *options: Any, out: Any = None) -> Call:
+def find_gemm(arrays: tuple[Any, ...], *options: Any, out: Any = None, frozen: bool = False) -> Call:
     """Find the call of ``gemm`` for ``a, b, c, bias, residual``; the rest as in ``find_conv``."""
-    return _find("gemm", arrays, options, out)
+    return _find("gemm", arrays, options, out, frozen)
 
 
-def _find(op: str, arrays: tuple[Any, ...], options: tuple[Any, ...], out: Any) -> Call:
+def _find(op: str, arrays: tuple[Any, ...], options: tuple[Any, ...], out: Any, frozen: bool) -> Call:
     refuse_watched(arrays)
     emptied = kept_calls.emptied
     try:
-        key: Any = (op, *map(_key_of, _NAMES[op], arrays), options, _key_of("out", out))
+        key: Any = (op, *map(_key_of, _NAMES[op], arrays), options, _key_of("out", out), frozen)
         call = by_arrays.get(key)
     except TilesmithError:
         raise
@@ -315,7 +316,7 @@ def _find(op: str, arrays: tuple[Any, ...], options: tuple[Any, ...], out: Any) 
         key = call = None
     if call is None:
         make: Callable[..., Call] = _conv_call if op == "conv" else _gemm_call
-        call = make(*arrays, *options, out)
+        call = make(*arrays, *options, out, frozen)
         if len(by_arrays) >= LIMIT:
             by_arrays.clear()
             by_shapes.clear()
@@ -338,7 +339,7 @@ def _key_of(name: str, array: Any) -> Any:
 
 
 def _launchable(
-    signature: Signature, threads: int | None, mode: str | None, given: dict[str, ArrayLayout]
+    signature: Signature, threads: int | None, mode: str | None, given: dict[str, ArrayLayout], frozen: bool
 ) -> Launchable:
     """The launchable for the device of the operands; ``threads`` is ignored on a GPU."""
     (first, one), (second, two) = given.items()
@@ -346,7 +347,7 @@ def _launchable(
         raise ArgumentError(f"{first} is on {one.device}, {second} is on {two.device}: they must be on one device")
     on_cpu = one.device == "cpu"
     return get_launchable(
-        signature, threads=threads if on_cpu else None, device=None if on_cpu else one.device, mode=mode
+        signature, threads=threads if on_cpu else None, device=None if on_cpu else one.device, mode=mode, frozen=frozen
     )
 
 
@@ -358,7 +359,7 @@ def _conv_call(
     x: Any, w: Any, b: Any, residual: Any, stride: Any, padding: Any, dilation: Any, groups: int, transposed: bool,
     output_padding: Any, input_layout: str, kernel_layout: str, output_layout: str, shared_layout: str,
     activation: str, slope: float, low: float, high: float, threads: int | None,
-    mode: str | None, acc_dtype: str, deterministic: bool, out: Any,
+    mode: str | None, acc_dtype: str, deterministic: bool, out: Any, frozen: bool,
 ) -> Call:  # fmt: skip
     given = {"x": describe("x", x), "w": describe("w", w)}
     _same_kind({"x": x, "w": w, "b": b, "residual": residual}, given)
@@ -394,7 +395,7 @@ def _conv_call(
     if plain.is_empty:
         _check_like("b", b, (plain.output_channels,), plain.output_dtype)
         _check_like("residual", residual, plain.output_shape, plain.output_dtype)
-        empty = _launchable(plain, threads, mode, given)
+        empty = _launchable(plain, threads, mode, given, frozen)
         return DirectCall(empty.bound, empty)
     shape, back = plain.output_shape, [lies.index(axis) for axis in layouts[2]] if lies != layouts[2] else None
     dense = dense_strides(parse_layout(lies).layout_shape(plain.output_logical))
@@ -407,7 +408,7 @@ def _conv_call(
     signature = _signature_of(placed, options)
     _check_like("b", b, (signature.output_logical[1],), signature.output_dtype)
     _check_like("residual", residual, shape, signature.output_dtype)
-    launch = _launchable(signature, threads, mode, given)
+    launch = _launchable(signature, threads, mode, given, frozen)
     plain_bias = b is None or describe("b", b).strides is None
     plain_residual = residual is None or describe("residual", residual).steps == y.steps
     taken = _bound_as_strided(launch, placed, given, y)
@@ -448,7 +449,7 @@ def _bound_as_strided(
 def _gemm_call(
     a: Any, b: Any, c: Any, bias: Any, residual: Any, alpha: float, beta: float, trans_a: bool, trans_b: bool,
     activation: str, slope: float, low: float, high: float, threads: int | None,
-    mode: str | None, acc_dtype: str, deterministic: bool, out: Any,
+    mode: str | None, acc_dtype: str, deterministic: bool, out: Any, frozen: bool,
 ) -> Call:  # fmt: skip
     given = {"a": describe("a", a), "b": describe("b", b)}
     _same_kind({"a": a, "b": b, "c": c, "bias": bias, "residual": residual}, given)
@@ -483,7 +484,7 @@ def _gemm_call(
     _check_like("bias", bias, (n,), signature.c_dtype)
     _check_like("residual", residual, result, signature.c_dtype)
     _check_like("c", c if beta != 0 else None, result, signature.c_dtype)
-    launch = _launchable(signature, threads, mode, given)
+    launch = _launchable(signature, threads, mode, given, frozen)
     squeeze = ranks == {3} and batch == 1
     plain_bias = bias is None or describe("bias", bias).strides is None
     if plain_bias and not (None in rows.values() or squeeze or c is not None or residual is not None):

@@ -132,7 +132,8 @@ def _states_of(packages: Packages) -> list[Any]:
 def _name(request: Request, named: DatabasePaths) -> str:
     # Besides the layers: which folders of other users were trusted for them.
     databases = (str(named.system), os.environ.get(env.TRUST_FOLDER.name, ""), *named.paths)
-    return f"hits/{digest_of(_FORMAT, request.problem, *maker_of(request.target), *databases)[:40]}.hit"
+    made_by = (*maker_of(request.target), *databases, *(() if request.frozen else ("not frozen",)))
+    return f"hits/{digest_of(_FORMAT, request.problem, *made_by)[:40]}.hit"
 
 
 def _values_of(choice: Choice) -> list[Any]:

@@ -297,6 +297,7 @@ def get_launchable(
     signature: Signature, *, target: Target | str | None = None, device: str | None = None, mode: str | None = None,
     threads: int | None = None, database: Layers | Database | str | os.PathLike[str] | None = None,
     cache: ArtifactCache | Path | str | None = None, only: str | None = None, external: bool | None = None,
+    frozen: bool = True,
 ) -> Launchable:  # fmt: skip
     """Choose and compile the kernel for a problem, and return it as a callable.
 
@@ -316,6 +317,9 @@ def get_launchable(
         external: Let PyTorch's own CUDA kernels compete. If one of them is chosen, it runs for PyTorch's tensors, and
             the best generated kernel runs for all other tensors. None: True if PyTorch with CUDA is loaded and
             TILESMITH_EXTERNAL is not 0.
+        frozen: The filter is packed once, by ``launchable.prepare``. False: each call packs it, and of measured
+            kernels the one is chosen that takes the least time with that; ``conv`` and ``gemm`` ask so. Not in
+            ``strict`` mode, which has the kernels that were prepared.
 
     Returns:
         The launchable. ``launchable.choice`` and ``launchable.trace`` say why it was chosen.
@@ -359,7 +363,8 @@ def get_launchable(
         _tell_of_packages(packages)
     # What is deterministic keeps its kernel until ``forget``: each call of the process gives the same bits.
     seen = None if signature.deterministic else packages
-    key = (signature, target, device, mode, named, str(held.directory), only, external, seen)
+    frozen = frozen or strict
+    key = (signature, target, device, mode, named, str(held.directory), only, external, seen, frozen)
     with _lock:
         if len(_known) >= _LIMIT:
             _known.clear()
@@ -370,7 +375,7 @@ def get_launchable(
         if asked.launch is None:
             ordinal = max(0, device_ordinal("cuda" if device is None else device))
             deciding = "fast" if mode == BACKGROUND else mode
-            request = Request(signature, target, deciding, named, held, only, ordinal, external, packages)
+            request = Request(signature, target, deciding, named, held, only, ordinal, external, packages, frozen)
             resolved = _packaged(request) or hits.recall(request)
             if resolved is None:
                 from tilesmith.dispatch import untuned

@@ -21,6 +21,7 @@ class Request:
     ``databases`` are opened when they are first read. ``only`` names the one solver that may be used (empty: any).
     ``device`` is the ordinal of the CUDA device that measures. ``external`` says whether kernels of other
     libraries compete. ``packages`` are asked for plans, below team and user databases and above installed ones.
+    ``frozen`` says that the filter is packed once for many calls; else the time to pack it counts.
     """
 
     signature: Signature
@@ -32,6 +33,7 @@ class Request:
     device: int = 0
     external: bool = False
     packages: Packages = NONE
+    frozen: bool = True
 
     @property
     def strict(self) -> bool:

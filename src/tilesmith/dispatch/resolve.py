@@ -120,18 +120,25 @@ def from_package(request: Request) -> Resolved | None:
 def recorded_hit(request: Request) -> Resolved | None:
     """The databases' answer if its plan is in the cache too. This is the common case, so it must be fast.
 
-    No solver is asked: the current generator made the plan for this target, so its solver accepts the problem.
+    No solver is asked: the current generator made the plan for this target, so its solver accepts the problem. Where
+    each call packs the filter, but only the plan for a filter that is packed once is here, that is the answer: what has
+    been remembered needs no compiler.
     """
+    found = _recorded_plan(request)
+    return found if found is not None or request.frozen else _recorded_plan(replace(request, frozen=True))
+
+
+def _recorded_plan(request: Request) -> Resolved | None:
     if request.mode == "normal" or request.only or env.TUNING_SPEC_PATH.get() is not None:
         return None
     answers = answers_of(request)
     names = {answer.record.solver for answer in answers}
     revisions = revisions_of(request.target, names)
-    choice = recorded(answers, revisions, strict=request.strict)
+    choice = recorded(answers, revisions, strict=request.strict, frozen=request.frozen)
     libraries = {name: solver.revision for name in names if (solver := external_solver(name)) is not None}
     if libraries and choice is not None:
         # The generated kernel is the answer only if no library's kernel is, whether these take part or not.
-        with_all = recorded(answers, revisions | libraries, strict=request.strict)
+        with_all = recorded(answers, revisions | libraries, strict=request.strict, frozen=request.frozen)
         if with_all is None or (with_all.solver, with_all.config) != (choice.solver, choice.config):
             return None
     if choice is None or choice.record is None:
@@ -207,7 +214,7 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
         names = {answer.record.solver for answer in answers}
         found = answers and held(
             bare_options_of(signature, target, names, request.external), answers, only=only, without=without,
-            strict=request.strict,
+            strict=request.strict, frozen=request.frozen,
         )  # fmt: skip
         if found:
             return found
@@ -218,7 +225,7 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
             return like
     options = options_of(signature, target, request.external)
     near = near_answers_of(request, options)
-    answer = choose(options, answers, mode=mode, only=only, near=near, without=without)
+    answer = choose(options, answers, mode=mode, only=only, near=near, without=without, frozen=request.frozen)
     if isinstance(answer, Choice):
         return answer
     if request.strict:
@@ -239,8 +246,9 @@ def decide(request: Request, without: frozenset[tuple[str, str]] = NOTHING) -> C
                 return packed.choice
     answers = answers_of(request)
     answer = choose(
-        options, answers, mode=mode if measured else "fast", only=only, measured=measured, near=near, without=without
-    )
+        options, answers, mode=mode if measured else "fast", only=only, measured=measured, near=near, without=without,
+        frozen=request.frozen,
+    )  # fmt: skip
     assert isinstance(answer, Choice)
     return like if answer.basis == PREDICTION and like is not None and not near else answer
 

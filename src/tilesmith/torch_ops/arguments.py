@@ -254,7 +254,7 @@ class ConvArguments(Arguments):
         return find_conv(
             (x, w, b, z), axes(stride), padding_of(padding, x.dim() - 2), axes(dilation), groups, transposed,
             axes(output_padding) if transposed else 0, "", "", "", "", epilogue.activation, epilogue.slope,
-            epilogue.low, epilogue.high, threads, mode, acc_dtype, deterministic, out=out,
+            epilogue.low, epilogue.high, threads, mode, acc_dtype, deterministic, out=out, frozen=self.frozen,
         )  # fmt: skip
 
 
@@ -302,7 +302,7 @@ class GemmArguments(Arguments):
         call = find_gemm(
             (x.mT if trans_a else x, w.mT if trans_b else w, None, b, z), 1.0, 0.0, trans_a, trans_b,
             epilogue.activation, epilogue.slope, epilogue.low, epilogue.high, threads, mode, acc_dtype, deterministic,
-            out=out,
+            out=out, frozen=self.frozen,
         )  # fmt: skip
         key = (call.token, trans_a, trans_b)
         found: Call | None = _products.get(key)

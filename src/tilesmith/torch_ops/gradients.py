@@ -163,7 +163,11 @@ def _computed(
         return _left(mode, options), False
     on_cpu = device == "cpu"
     launch = get_launchable(
-        signature, device=None if on_cpu else device, mode=find_mode, threads=threads if on_cpu else None
+        signature,
+        device=None if on_cpu else device,
+        mode=find_mode,
+        threads=threads if on_cpu else None,
+        frozen=False,
     )
     names = _OPERANDS[mode]
     bound = _bound(launch, given, placed, names, _RESULTS[mode])

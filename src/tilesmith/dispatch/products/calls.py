@@ -37,7 +37,7 @@ def bound_for(signature: GemmSignature, device: str, mode: str | None, threads: 
     """The plan of a problem, as a function of its arguments on ``device``."""
     on_cpu = device == "cpu"
     return get_launchable(
-        signature, threads=threads if on_cpu else None, device=None if on_cpu else device, mode=mode
+        signature, threads=threads if on_cpu else None, device=None if on_cpu else device, mode=mode, frozen=False
     ).bound
 
 
