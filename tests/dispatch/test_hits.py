@@ -102,6 +102,9 @@ def test_the_third_process_asks_no_database(ask):
 def test_a_filter_that_each_call_packs_has_hits_of_its_own(ask, place):
     """Its answer is another kernel if that is here, else the kernel of the frozen filter: nothing is compiled."""
     first, ours = ask().choice.record, open_databases().writable
+    assert ask(frozen=False).choice.record == first  # one hit stands for both while they have the same answer
+    assert not ask.looked
+    assert kept(place)
     solver = next(solver for solver in CPU_SOLVERS if solver.name == "c_reference")
     config = str(solver.default_config(SMALL.canonical.geometry, TARGET))
     other = replace(

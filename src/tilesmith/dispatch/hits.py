@@ -2,8 +2,9 @@
 package has changed.
 
 ``hits/<key>.hit`` of the cache is bound to its name, which says the problem, the paths of the databases and what
-generated the plan. It holds a record (the choice, the states of the databases that it comes from, and those of the
-kernel packages), then the plan. Its kernels lie in the cache or in a package.
+generated the plan. It holds a record (the choice, the states of the databases that it comes from, those of the kernel
+packages, and whether it stands for filters that each call packs, too), then the plan. Its kernels lie in the cache or
+in a package. Another answer for filters that each call packs has a file of its own.
 ``recall`` reads it and imports nothing; ``keep`` writes it, in a process that has asked the databases.
 """
 
@@ -35,7 +36,7 @@ from tilesmith.toolchain.files import read
 from tilesmith.toolchain.plans import digest_of, maker_of, with_artifacts
 from tilesmith.toolchain.sealed import bind_with_record, unbind_with_record
 
-_FORMAT = "tilesmith hit 2"
+_FORMAT = "tilesmith hit 3"
 _MODES = ("fast", "hybrid", "strict")  # those that take an answer of the databases as it is
 _log = logging.getLogger("tilesmith.cache")
 
@@ -46,6 +47,10 @@ def recall(request: Request) -> Resolved | None:
     if named is None:
         return None
     found = _find(request, named)
+    if found is None and not request.frozen:
+        found = _find(replace(request, frozen=True), named)
+        if found is not None and found[0].get("packing") is not True:
+            return None
     if found is None:
         return None
     record, serial = found
@@ -87,14 +92,16 @@ def keep(request: Request, resolved: Resolved, look: Callable[[Request], Resolve
     fresh = replace(request, databases=layers)
     # Strict mode may use answers that other modes may not use. If the answers differ, no hit is kept.
     found, strictly = look(fresh), look(replace(fresh, mode="strict"))
+    other = look(replace(fresh, frozen=not request.frozen))
     layers.close()
     if found is None or strictly is None or not found.choice == strictly.choice == resolved.choice:
         return
     # The plan is today's generator's: what another made is made again as soon as there is a compiler.
     if states == [state_of(path) for path in named.paths]:
-        name = _name(request, named)
+        packing = other is not None and other.choice == found.choice
+        name = _name(replace(request, frozen=request.frozen or packing), named)
         packages = _states_of(request.packages)
-        record = {"states": states, "packages": packages, "choice": _values_of(found.choice)}
+        record = {"states": states, "packages": packages, "packing": packing, "choice": _values_of(found.choice)}
         # If the cache can be written; a process that loses it asks the databases again.
         request.cache.offer(name, bind_with_record(name, record, found.built.serial.data), durable=False)
 
