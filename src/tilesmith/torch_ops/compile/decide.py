@@ -143,7 +143,8 @@ class Decider:
         return chosen.solver.draft(chosen.geometry, config, self.target).in_place
 
     def _request(self, signature: Signature) -> Request:
-        return replace(request_of(signature, self.target, self.mode), external=self.raced)
+        frozen = self.packed or self.mode == "strict"  # as ``get_launchable`` is asked for the call
+        return replace(request_of(signature, self.target, self.mode), external=self.raced, frozen=frozen)
 
     def _decide(self, signature: Signature) -> Decision:
         expected = self._expected.pop(signature, None)
