@@ -10,7 +10,7 @@ import pytest
 import remembered
 import torch
 
-from tilesmith.dispatch import resolve
+from tilesmith.dispatch import hits, resolve
 from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.describe import gemm_problem
 from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
@@ -133,3 +133,19 @@ def test_dynamo_takes_the_decision_for_a_layer_as_a_constant():
 
     x = torch.ones(2, 3)
     assert torch.equal(torch.compile(chosen, backend="eager", fullgraph=True)(x), chosen(x))
+
+
+def test_a_decision_asks_for_the_filter_as_the_call_will_have_it(monkeypatch):
+    """So that both find what an earlier process kept of either."""
+    asked, real = [], hits.recall
+
+    def recalled(request):
+        asked.append(request.frozen)
+        return real(request)
+
+    monkeypatch.setattr(hits, "recall", recalled)
+    for packed in (True, False):
+        Decider("cpu", packed=packed)(lambda: gemm_problem(torch.ones(24, 33), torch.ones(33, 40)))
+    monkeypatch.setenv("TILESMITH_FIND_MODE", "strict")  # whose calls have the kernels that were prepared
+    Decider("cpu")(lambda: gemm_problem(torch.ones(24, 33), torch.ones(33, 40)))
+    assert asked == [True, False, True]
