@@ -7,7 +7,8 @@
 // On every SM of a Hopper GPU one warpgroup multiplies 64 x 128 x 16 in bf16, from shared memory, twelve products at a
 // time, and one or two others repeat one instruction in registers, in eight chains. A line for each instruction: cycles
 // of a product alone and while the others run, instructions in a cycle of a scheduler alone and while products run.
-// Each is taken by the one side while the other has more to do. Medians of runs, by the clocks of the first SM.
+// What is said of one side beside the other is timed while the other has more to do. Medians of runs, by the clocks of
+// the first SM.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

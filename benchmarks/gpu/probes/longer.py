@@ -34,7 +34,7 @@ from tilesmith.targets.detect_cuda import cuda_target_of  # noqa: E402
 from tilesmith.targets.target import CudaTarget  # noqa: E402
 
 SECONDS = 0.5  # of timing the winners
-SLACK = 2.0  # of a budget: a search that takes longer does not end
+SLACK = 2.0  # times a budget, and a minute: a search that takes longer is stopped
 
 
 def main() -> int:

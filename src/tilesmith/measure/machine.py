@@ -116,7 +116,7 @@ def sheet_machine(target: CudaTarget, host: str, date: str) -> Machine:
 
 
 def sustained_machine(target: CudaTarget) -> Machine:
-    """What a GPU's record says that it sustains, in place of peaks."""
+    """The rates that a GPU's record says it sustains, which are below its data sheet's peaks."""
     return _of_record(target, "", "")
 
 
