@@ -1,7 +1,7 @@
 """Fused problems on a GPU: what bias, activation and residual cost beside the plain problem, and the rivals' times.
 
     python benchmarks/gpu/fused.py [--time-limit SECONDS] [--tune-seconds S] [--seconds S] [--sample N] [--first I]
-                                   [--again] [--out FILE]
+                                   [--again] [--without FILE ...] [--out FILE]
 
 Each problem of benchmarks/problems/fused.txt, and the same problem without its epilogue, is tuned and measured. Rivals
 of a fused problem are cuDNN's fused call, a convolution with one generated pass behind it, and PyTorch's operators one
@@ -120,6 +120,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0.5, help="measuring time of a problem")
     parser.add_argument("--sample", type=int, default=1, help="every n-th problem alone")
     parser.add_argument("--first", type=int, default=0, help="index of the first: GPUs may share the list")
+    parser.add_argument(
+        "--without", nargs="+", type=Path, default=[], metavar="FILE", help="not what these results hold"
+    )
     parser.add_argument("--out", type=Path, help="the file of results, if not the card's own")
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
     options = parser.parse_args()
@@ -130,8 +133,9 @@ def main() -> int:
     held = json.loads(path.read_text())["rows"] if path.exists() and not options.again else []
     rows = {row["key"]: row for row in held if row["generator"] == generator_digest("cuda")}
     plains = {plain_of(parse_key(key)).key(): row["plain"] for key, row in rows.items()}
-    asked = [signature for _, _, signature in listed("fused")[options.first :: options.sample]]
-    todo = [signature for signature in asked if signature.key() not in rows]
+    others = {row["key"] for file in options.without for row in json.loads(file.read_text())["rows"]}
+    asked = [signature for _, _, signature in listed("fused") if signature.key() not in others]
+    todo = [signature for signature in asked[options.first :: options.sample] if signature.key() not in rows]
     problems, left, failed = Problems(), 0, 0
     with problems.workers:
         for signature in todo:

@@ -1,17 +1,19 @@
 """Kernels that other processes decide and build ahead of their calls."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
 from tilesmith import ConvSignature, GemmSignature
 from tilesmith.dispatch import untuned
-from tilesmith.dispatch.background import ahead
+from tilesmith.dispatch.background import ahead, process
+from tilesmith.dispatch.background.child import message_of
 from tilesmith.dispatch.locations import named_databases, open_cache
 from tilesmith.dispatch.request import Request
 from tilesmith.dispatch.resolve import decide
@@ -62,6 +64,19 @@ def test_every_fact_of_the_target_goes_along(processes):
     assert ahead.decide_ahead(request).result(LIMIT_S) == ""
     assert recalled(request) is not None
     assert recalled(request_for(SMALL)) is None
+
+
+def test_the_process_has_the_same_request(monkeypatch):
+    """Each field of its own value, so that none is left to a default; packages it finds itself."""
+    asked = []
+    monkeypatch.setattr(process.resolve, "resolve", asked.append)
+    request = request_for(SMALL, only="c_reference", device=3, external=False, frozen=False)
+    job = json.loads(json.dumps(message_of(request, "build")))
+    assert process._done(job) == ""
+    (found,) = asked
+    for field in fields(Request):
+        mine, theirs = (str(getattr(each, field.name)) for each in (request, found))
+        assert mine == theirs, field.name
 
 
 def test_decisions_come_before_kernels(monkeypatch):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "models"))
@@ -11,6 +12,7 @@ import remembered
 import torch
 
 from tilesmith.dispatch import hits, resolve
+from tilesmith.torch_ops.compile import builder
 from tilesmith.torch_ops.compile.decide import Decider
 from tilesmith.torch_ops.describe import gemm_problem
 from tilesmith.torch_ops.modules.decisions import is_left_to_pytorch
@@ -149,3 +151,23 @@ def test_a_decision_asks_for_the_filter_as_the_call_will_have_it(monkeypatch):
     monkeypatch.setenv("TILESMITH_FIND_MODE", "strict")  # whose calls have the kernels that were prepared
     Decider("cpu")(lambda: gemm_problem(torch.ones(24, 33), torch.ones(33, 40)))
     assert asked == [True, False, True]
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_graphs_kernels_are_prepared_for_the_filter_as_the_calls_will_have_it(packed, monkeypatch):
+    """So that the first call finds the kernel that was prepared."""
+    asked: list[bool] = []
+
+    def done():
+        future = Future()
+        future.set_result("")
+        return future
+
+    monkeypatch.setattr(builder, "get_launchable", lambda *given, **named: asked.append(named["frozen"]))
+    monkeypatch.setattr(builder.ahead, "runs", lambda: True)
+    monkeypatch.setattr(builder.ahead, "build_ahead", lambda request: asked.append(request.frozen) or done())
+    problem = gemm_problem(torch.ones(24, 36), torch.ones(36, 40))
+    monkeypatch.setattr(builder, "_jobs", {})
+    builder.prepare_kernels([problem, problem], "cpu", "fast", packed)
+    assert builder.wait_for_kernels(60.0)
+    assert asked == [packed, packed]

@@ -71,10 +71,14 @@ def winner(signature: Signature, budget: float, target: CudaTarget) -> Tried | N
         path = Path(folder, "tilesmith.db")
         places = {"TILESMITH_DB_PATH": str(path), "TILESMITH_CACHE_DIR": folder}
         options = ["--device", "cuda:0", "--generated-only", "--against", "none", "--seconds", f"{budget:g}"]
-        done = subprocess.run(
-            [sys.executable, "-m", "tilesmith", "tune", "-", *options], input=signature.key(), text=True,
-            env={**os.environ, **places}, capture_output=True, timeout=60 + SLACK * budget, check=False,
-        )  # fmt: skip
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "tilesmith", "tune", "-", *options], input=signature.key(), text=True,
+                env={**os.environ, **places}, capture_output=True, timeout=60 + SLACK * budget, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as late:
+            print(f"  {budget:g} s: stopped after {late.timeout:.0f} s", flush=True)
+            return None
         if done.returncode:
             print(f"  {budget:g} s: {done.stderr.strip()[-300:]}", flush=True)
             return None

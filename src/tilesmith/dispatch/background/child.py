@@ -31,6 +31,7 @@ def message_of(request: Request, work: str) -> dict[str, Any]:
         "work": work, "key": request.problem, "target": [request.target.family, asdict(request.target)],
         "device": request.device, "databases": list(databases.paths), "system": databases.system,
         "cache": str(request.cache.directory), "only": request.only, "external": request.external,
+        "frozen": request.frozen,
     }  # fmt: skip
 
 

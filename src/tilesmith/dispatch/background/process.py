@@ -50,7 +50,7 @@ def _done(job: dict[str, Any]) -> str:
         request = Request(
             parse_key(job["key"]), target_from(family, facts), "hybrid" if job["work"] == "measure" else "fast",
             DatabasePaths(tuple(job["databases"]), job["system"]), open_cache(job["cache"]), job["only"],
-            job["device"], job["external"],
+            job["device"], job["external"], frozen=job["frozen"],
         )  # fmt: skip
         if job["work"] == "decide":
             resolve.explained(replace(request, databases=request.layers), kept=True)

@@ -67,7 +67,7 @@ def backend(
         name = name_of(graph, inputs, identity)
         kept, device = _still_decided(recall(name), inputs, asked, frozen), _only_device(inputs)
         if kept is not None and device is not None:
-            prepare_kernels(signatures_of(kept.lines), device, find_mode())
+            prepare_kernels(signatures_of(kept.lines), device, find_mode(), frozen)
         elif device not in (None, "cpu") and kept is None and asked.ours != "never":
             ahead.start(target_of(None, None, device), find_mode())
         own = TilesmithPass(asked, identity, name, kept.mark if kept else new_mark())
@@ -150,7 +150,9 @@ class TilesmithPass(CustomGraphPass):  # type: ignore[misc]
                 if self.options.tune_seconds and not pinned:
                     tune_graph(graph, device, self.options.tune_seconds, frozen)
                 decide = Decider(device, self.options.ours, pinned, packed=frozen)
-                rewriter = Rewriter(graph, decide, frozen, lambda each: prepare_kernels((each,), device, decide.mode))
+                rewriter = Rewriter(
+                    graph, decide, frozen, lambda each: prepare_kernels((each,), device, decide.mode, frozen)
+                )
                 rewriter.run()
                 self.lines += rewriter.lines
                 keep(self.name, Kept(self.mark, tuple(self.lines)))

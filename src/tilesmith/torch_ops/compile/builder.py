@@ -17,18 +17,25 @@ from tilesmith.torch_ops.compile.decide import request_of
 
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
-_jobs: dict[tuple[Signature, str, str], Future[None]] = {}
+_jobs: dict[tuple[Signature, str, str, bool], Future[None]] = {}
 _log = logging.getLogger("tilesmith.compile")
 
 
-def prepare_kernels(signatures: Iterable[Signature], device: str, mode: str) -> None:
-    """Begin to compile and load the kernels; a call that needs one earlier waits for it alone."""
+def prepare_kernels(signatures: Iterable[Signature], device: str, mode: str, packed: bool) -> None:
+    """Begin to compile and load the kernels; a call that needs one earlier waits for it alone.
+
+    Args:
+        signatures: Of the graph's problems.
+        device: ``"cpu"`` or ``"cuda:N"``.
+        mode: In which the calls find kernels.
+        packed: Whether the calls have their filters packed once, as ``Decider`` is told.
+    """
     with _lock:
         pool = _threads()
         for signature in signatures:
-            key = (signature, device, mode)
+            key = (signature, device, mode, packed)
             if key not in _jobs:
-                _jobs[key] = pool.submit(_prepare, signature, device, mode)
+                _jobs[key] = pool.submit(_prepare, *key)
 
 
 def begin(work: Callable[[], object]) -> Future[None]:
@@ -60,10 +67,10 @@ def wait_for_kernels(seconds: float) -> bool:
     return not wait(jobs, seconds).not_done
 
 
-def _prepare(signature: Signature, device: str, mode: str) -> None:
+def _prepare(signature: Signature, device: str, mode: str, packed: bool) -> None:
     try:
         if ahead.runs():  # this thread waits, and leaves the interpreter to others
-            ahead.build_ahead(request_of(signature, target_of(None, None, device), mode)).result()
-        get_launchable(signature, device=None if device == "cpu" else device, mode=mode)
+            ahead.build_ahead(request_of(signature, target_of(None, None, device), mode, packed)).result()
+        get_launchable(signature, device=None if device == "cpu" else device, mode=mode, frozen=packed)
     except TilesmithError as error:
         _log.warning("%s: %s", signature.key(), error)

@@ -52,12 +52,13 @@ def find_mode() -> str:
     return "strict" if env.FIND_MODE.get() == "strict" else "fast"
 
 
-def request_of(signature: Signature, target: Target, mode: str) -> Request:
+def request_of(signature: Signature, target: Target, mode: str, packed: bool) -> Request:
     """The request of a call in a compiled graph, as the environment completes it."""
     cache = strict_cache(None) if mode == "strict" else open_cache()
     return Request(
         signature, target, mode, named_databases(), cache, env.ONLY_SOLVER.get(), 0,
         target.family == "cuda" and takes_part(None), installed_packages(),
+        frozen=packed or mode == "strict",  # as ``get_launchable`` is asked for the call
     )  # fmt: skip
 
 
@@ -143,8 +144,7 @@ class Decider:
         return chosen.solver.draft(chosen.geometry, config, self.target).in_place
 
     def _request(self, signature: Signature) -> Request:
-        frozen = self.packed or self.mode == "strict"  # as ``get_launchable`` is asked for the call
-        return replace(request_of(signature, self.target, self.mode), external=self.raced, frozen=frozen)
+        return replace(request_of(signature, self.target, self.mode, self.packed), external=self.raced)
 
     def _decide(self, signature: Signature) -> Decision:
         expected = self._expected.pop(signature, None)
