@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,12 +11,14 @@ from cuda_chain import H200, PTX_CACHE, executable
 
 from tilesmith.measure import device_check
 from tilesmith.measure.accuracy import error_bound
+from tilesmith.measure.checker import Values
 from tilesmith.measure.device_arrays import DeviceRechecker
 from tilesmith.measure.device_bench import DeviceBench
 from tilesmith.measure.device_check import DeviceChecker, can_check_on_device, sources_of_checks
 from tilesmith.measure.oracle import oracle
+from tilesmith.measure.special import plant
 from tilesmith.problems.conv import ConvSignature
-from tilesmith.problems.epilogue import Epilogue
+from tilesmith.problems.epilogue import ACTIVATIONS, IDENTITY, Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.samples import sample_args
 from tilesmith.runtime.device import device
@@ -30,6 +33,11 @@ PROBLEMS = (
     ConvSignature((2, 5, 6, 4), (6, 3, 2, 4), mode="wrw", shared_layout="NHWC").canonical,
     GemmSignature(7, 9, 11, dtype="bf16", lda=16, alpha=-0.5).canonical,
     GemmSignature(30, 9, 11, dtype="bf16", groups=3).canonical,
+    replace(CONV, epilogue=Epilogue(bias=True, activation="relu", residual=True)),
+    ConvSignature((2, 5, 6, 4), (6, 5, 2, 3), dtype="fp16", epilogue=Epilogue(bias=True, activation="gelu")).canonical,
+    ConvSignature((2, 3, 5, 5), (4, 3, 3, 3), mode="bwd", epilogue=Epilogue(bias=True, residual=True)).canonical,
+    GemmSignature(7, 9, 11, batch=2, alpha=-0.5, epilogue=Epilogue(True, "hardsigmoid", True)).canonical,
+    GemmSignature(7, 9, 11, dtype="bf16", epilogue=Epilogue(activation="clamp", low=-0.25, high=0.5)).canonical,
 )
 
 
@@ -47,11 +55,11 @@ def test_the_oracle_is_that_of_the_host(signature, checking):
     found, known = checker(signature).truth, oracle(signature, sample_args(signature))
     assert found.length == known.length
     np.testing.assert_allclose(found.value, known.value, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(found.norm, known.norm, rtol=1e-5)
     bounds = error_bound(known, signature)
-    per_norm, per_value, fixed, _ = device_check._bound_of(signature)
+    np.testing.assert_allclose(error_bound(found, signature), bounds, rtol=1e-5)
+    of = device_check._bound_of(signature)
     scale = abs(getattr(signature, "alpha", 1.0))
-    line = per_norm / scale * known.norm + per_value * np.abs(known.value) + fixed
+    line = of.norm / scale * known.norm + of.added * known.addends + of.value * np.abs(known.value) + of.fixed
     np.testing.assert_allclose(line, bounds, rtol=1e-6)
 
 
@@ -67,7 +75,7 @@ def test_a_right_plan_passes(signature, checking):
 
 def test_kernels_of_checks_compile_without_spills(tmp_path):
     """Of the other tests here, which execute them, they are PTX."""
-    found = build_unit(list(dict.fromkeys(sources_of_checks(CONV, H200))), H200, tmp_path / "unit.cubin")
+    found = build_unit(list(dict.fromkeys(sources_of_checks(PROBLEMS[6], H200))), H200, tmp_path / "unit.cubin")
     assert [(r.symbol, r.spill_store_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
 
 
@@ -157,6 +165,38 @@ def test_what_may_be_chosen_is_checked_further(on_device, checking):
     assert mine.check(mine.plan(made)).ok
 
 
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_an_epilogue_makes_of_nan_and_inf_what_it_does_on_the_host(activation, checking):
+    """It makes numbers of some: they are checked where they stand, and a plan that keeps the infinity is wrong."""
+    signature = replace(PROBLEMS[3], epilogue=Epilogue(True, activation, True, low=-0.3, high=0.3))
+    values = sample_args(signature)
+    made, mine = reference(signature, checking), checker(signature)
+    np.testing.assert_allclose(mine.truth.value, oracle(signature, values).value, rtol=1e-12, atol=1e-12)
+    assert mine.check(mine.plan(made)).ok
+    verdict = mine.certify(mine.plan(made))
+    assert verdict.ok, verdict.message
+    planted = plant(signature, values, 0).values
+    with np.errstate(all="ignore"):
+        lost = ~np.isfinite(oracle(replace(signature, epilogue=IDENTITY), planted[:2]).value)
+        wanted = oracle(signature, planted).value
+    numbers, infinite = np.isfinite(wanted) & lost, np.isinf(wanted)
+    assert numbers.any() == (activation in ("relu", "clamp", "sigmoid", "tanh", "hardsigmoid"))
+    assert infinite.any() == (activation not in ("clamp", "sigmoid", "tanh", "hardsigmoid"))
+    for wrong, where in ((np.inf, numbers), (0.75, numbers), (0.75, infinite)):
+        if not where.any():
+            continue
+
+        def spoil(array, address, runs, wrong=wrong, where=where):
+            if mine._arranged[1] is Values.SPECIAL:
+                array[where] = wrong
+
+        plan = Spoiled(mine.plan(made), mine._output, spoil)
+        assert mine.check(plan).ok
+        verdict = mine.certify(plan)
+        assert not verdict.ok
+        assert "with NaN and Inf in the operands" in verdict.message
+
+
 def test_what_was_timed_is_compared_after_its_last_call(checking):
     for signature in (PROBLEMS[3], GemmSignature(7, 9, 11, beta=0.5).canonical):
         values = sample_args(signature)
@@ -170,12 +210,12 @@ def test_what_was_timed_is_compared_after_its_last_call(checking):
 
 
 def test_what_the_host_must_check():
-    epilogue = Epilogue(activation="relu")
     for signature in (
-        ConvSignature((1, 3, 6, 6), (5, 3, 3, 3), epilogue=epilogue),
+        ConvSignature((1, 3, 6, 6), (5, 3, 3, 3), dtype="fp8e4m3", epilogue=Epilogue(scale="tensor")),
         ConvSignature((1, 3, 6, 6), (5, 3, 3, 3), mode="bgrad"),
         ConvSignature((1, 3, 6, 6), (5, 3, 3, 3), dtype="int8"),
         GemmSignature(4, 4, 4, beta=1.0),
+        GemmSignature(4, 4, 4, alpha=0.0, epilogue=Epilogue(bias=True)),
         GemmSignature(4, 4, 4, ldc=8),
     ):
         assert not can_check_on_device(signature.canonical)

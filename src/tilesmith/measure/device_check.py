@@ -1,14 +1,14 @@
 """Checks on a device, of results that never leave it: the runs and the bound of ``measure.checker``.
 
 The oracle's sums are made in float64 by the plain reference on the device, from the operands as they lie there, into
-the result's own layout; a kernel compares. What is found wrong is described by the host.
+the result's own layout; a kernel applies the epilogue, another compares. What is found wrong is described by the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tilesmith.codegen.cuda.activation import activate_in_double
 from tilesmith.codegen.cuda.scalar import POINTEE, scalar_prelude
 from tilesmith.codegen.cuda.unit import Header, scoped, template, unit
 from tilesmith.measure.accuracy import Accuracy, describe_wrong, error_bound, overflow_from
@@ -24,13 +25,15 @@ from tilesmith.measure.checker import NAN, Values
 from tilesmith.measure.device_arrays import DeviceChecks, DevicePlan, DeviceTensor
 from tilesmith.measure.host_tensors import Placement
 from tilesmith.measure.judge import logical_index
-from tilesmith.measure.oracle import Oracle, logical
+from tilesmith.measure.oracle import Oracle, activate, logical
 from tilesmith.measure.special import Planting, plantings
 from tilesmith.plan.assemble import assemble
 from tilesmith.plan.records import Draft, Source
 from tilesmith.plan.slots import arguments
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.dtypes import dtype
+from tilesmith.problems.epilogue import ACTIVATIONS, IDENTITY, Epilogue
+from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.geometry import GemmGeometry
 from tilesmith.problems.layouts import dense_strides
 from tilesmith.problems.rewrite import Signature
@@ -46,26 +49,26 @@ Array = NDArray[Any]
 _BLOCKS: Final = 1024
 _THREADS: Final = 256
 _RESULTS: Final = ("fp16", "bf16", "fp32", "fp64")
-_KERNELS: Final = ("compare", "differ", "special", "turn")
+_KERNELS: Final = ("compare", "differ", "special", "turn", "epilogue")
+_BEHIND: Final = ("special", "epilogue")  # those that apply the epilogue
 _RESULT_FIELDS: Final = {"fwd": "output", "bwd": "input", "wrw": "kernel"}
 
 
 def can_check_on_device(signature: Signature) -> bool:
-    """True for dense float results without epilogue. The host checks epilogues, integers, padded results and products
-    of scaled operands."""
+    """True for dense float results. The host checks integers, padded results and scaled operands and results."""
     g, slot = signature.geometry, arguments(signature)[-1]
     if isinstance(g, GemmGeometry):
-        plain = g.beta == 0.0 and not g.has_scales
+        plain = g.beta == 0.0 and not g.has_scales and (g.alpha != 0.0 or g.epilogue.is_identity)
     else:
         plain = g.direction in _RESULT_FIELDS and max(g.x.vector, g.w.vector, g.y.vector) == 1
     dense = tuple(slot.strides) == dense_strides(slot.shape)
-    return plain and dense and g.epilogue.is_identity and slot.dtype in _RESULTS and g.acc_dtype != "int32"
+    return plain and dense and not g.epilogue.is_scaled and slot.dtype in _RESULTS and g.acc_dtype != "int32"
 
 
 def sources_of_checks(signature: Signature, target: CudaTarget) -> tuple[Source, ...]:
     """The kernels that check plans of a canonical problem (``can_check_on_device``), to be compiled ahead."""
     first, second, *_, result = (dtype(slot.dtype).numpy() for slot in arguments(signature))
-    own = (_source(name, result, target) for name in _KERNELS)
+    own = (_source(name, result, target, signature.epilogue) for name in _KERNELS)
     squares = (_source("squares", kind, target) for kind in dict.fromkeys((first, second)))
     exact = (_exact(signature), _exact(signature, "fp32"))
     return (*own, *squares, *(source for each in exact for source in _reference(each, target).sources))
@@ -86,7 +89,7 @@ class DeviceChecker(DeviceChecks):
         self._report = DeviceMemory(place, 3 * 8 * _BLOCKS)
         self._special_sums: DeviceMemory | None = None
         self._right: DeviceMemory | None = None  # a right result, from its first element on
-        sources = [_source(name, self.result.array.dtype, target) for name in _KERNELS]
+        sources = [_source(name, self.result.array.dtype, target, signature.epilogue) for name in _KERNELS]
         names = dict.fromkeys(operand.array.dtype for operand in self.operands[:2])
         squares = {kind: _source("squares", kind, target) for kind in names}
         exact = [_exact(signature), _exact(signature, "fp32")]
@@ -95,11 +98,17 @@ class DeviceChecker(DeviceChecks):
                 pool.submit(cache.get_or_build, source, target)  # an error is met where it is used
             made = pool.map(lambda source: Kernel(cache.get_or_build(source, target).path, source.symbol, place),
                             [*sources, *squares.values()])  # fmt: skip
-            self._compare, self._differ, self._special_kernel, self._turn, *rest = list(made)
+            self._compare, self._differ, self._special_kernel, self._turn, self._epilogue, *rest = list(made)
         self._squares = dict(zip(squares, rest, strict=True))
         self._value = self._sums([tensor.address for tensor in self._inputs[:2]], _exact(self.signature))
         self._norm = self._sums_of_squares()
-        self._bound = _bound_of(signature)
+        bound = _bound_of(signature)
+        of_value = bound.value
+        if signature.epilogue.is_identity:  # what is added is the value
+            of_value += bound.added
+        else:
+            self._finish(bound.added / bound.norm)
+        self._bound = bound.norm, of_value, bound.fixed, bound.largest
 
     # --- the oracle ---------------------------------------------------------------------------------------------------
 
@@ -119,20 +128,40 @@ class DeviceChecker(DeviceChecks):
         (artifact,) = (self._cache.get_or_build(source, self._target) for source in draft.sources)
         plan = assemble(draft, signature, CudaReferenceSolver().name, "", self._target, [artifact.digest])
         out = DeviceMemory(self.place, 8 * self.result.array.size)
-        others = [tensor.address for tensor in self._inputs[2:]]  # the ends of groups
-        slots = [*operands, *others, out.address]
+        others = self._inputs[2 : len(arguments(signature)) - 1]  # the ends of groups
+        slots = [*operands, *(tensor.address for tensor in others), out.address]
         run = DevicePlan(Executable(plan, [artifact.path]), self.place, self.stream, slots)
         run.run()
         self.stream.synchronize()
         return out
 
+    def _finish(self, share: float) -> None:
+        """Apply the epilogue. ``share``: of a unit of what it adds in a bound, where a unit of the norm counts 1."""
+        self._epilogue.launch(
+            self.stream, _BLOCKS, _THREADS, self._value.address, self._norm.address, self.result.array.size, share,
+            *self._behind(),
+        )  # fmt: skip
+        self.stream.synchronize()
+
+    def _behind(self) -> tuple[int | float, ...]:
+        """The epilogue as kernels take it, with its operands where they lie now."""
+        e, view = self.signature.epilogue, logical(self.signature, self.result.array)
+        extra = [tensor.address for tensor in self._inputs[2:]]
+        bias = extra.pop(0) if e.bias else 0
+        residual = extra.pop(0) if e.residual else 0
+        axis = view.ndim - 1 if isinstance(self.signature, GemmSignature) else 1
+        step = view.strides[axis] // view.itemsize
+        numbers = float(e.slope), float(e.low), float(e.high)
+        return bias, residual, step, view.shape[axis], ACTIVATIONS.index(e.activation), *numbers
+
     @cached_property
     def truth(self) -> Oracle:
-        """The oracle as the host has it."""
+        """The oracle as the host has it. What an epilogue adds is in the norm, for it counts in bounds alone."""
         numbers = [self._downloaded(memory) for memory in (self._value, self._norm)]
         value, squares = (logical(self.signature, array) for array in numbers)
         scale = abs(getattr(self.signature, "alpha", 1.0))
-        return Oracle(value, np.sqrt(squares) * scale, np.abs(value), _length(self.signature))
+        added = np.abs(value) if self.signature.epilogue.is_identity else np.zeros_like(value)
+        return Oracle(value, np.sqrt(squares) * scale, added, _length(self.signature))
 
     # --- checks -------------------------------------------------------------------------------------------------------
 
@@ -185,16 +214,18 @@ class DeviceChecker(DeviceChecks):
             self._special_sums = self._sums([tensor.address for tensor in self._inputs[:2]], _exact(self.signature))
         self._special_kernel.launch(
             self.stream, _BLOCKS, _THREADS, self._output.address, self._right.address, self._special_sums.address,
-            self.result.array.size, self._report.address,
+            self.result.array.size, *self._bound[1:3], self._report.address, *self._behind(),
         )  # fmt: skip
         report = self._reported(2)
         count, flat = int(report[:, 0].sum()), int(report[:, 1].min())
         if not count:
             return None
-        wanted = np.empty(1, np.float64)
-        self._special_sums.read(wanted.view(np.uint8), 8 * flat)
+        sums = np.empty(1, np.float64)
+        self._special_sums.read(sums.view(np.uint8), 8 * flat)
+        with np.errstate(all="ignore"):  # what is added to it is a number
+            wanted = float(activate(sums, self.signature.epilogue)[0])
         found, at = self._number(self._output, flat), self._index(flat)
-        words = describe_wrong(count, self.result.array.size, at, found, float(wanted[0]), 0.0)
+        words = describe_wrong(count, self.result.array.size, at, found, wanted, 0.0)
         return Accuracy(False, float("inf"), 0.0, at, words)
 
     @cached_property
@@ -272,7 +303,8 @@ class DeviceChecker(DeviceChecks):
 
 
 def _exact(signature: Signature, operands: str = "") -> Signature:
-    """The problem with its result in float64, and ``operands`` of another type."""
+    """The problem without its epilogue, its result in float64, and ``operands`` of another type."""
+    signature = replace(signature, epilogue=IDENTITY)
     if isinstance(signature, ConvSignature):
         changed: dict[str, Any] = {f"{_RESULT_FIELDS[signature.mode]}_dtype": "fp64"}
         if operands:
@@ -302,16 +334,26 @@ def _elements(operand: GuardedArray) -> int:
     return 1 + int(sum((size - 1) * step for size, step in zip(operand.array.shape, steps, strict=True)))
 
 
-def _bound_of(signature: Signature) -> tuple[float, float, float, float]:
-    """``accuracy.error_bound`` as a line: per unit of the norm, of the value, and always; where Inf begins."""
+@dataclass(frozen=True)
+class _Bound:
+    """``accuracy.error_bound`` as a line: per unit of the root of the sums of squares, of the magnitudes that the
+    epilogue adds, of the result, and always; and where Inf begins."""
 
-    def bound(value: float, norm: float) -> float:
-        one = Oracle(np.array([value]), np.array([norm]), np.array([value]), _length(signature))
+    norm: float
+    added: float
+    value: float
+    fixed: float
+    largest: float
+
+
+def _bound_of(signature: Signature) -> _Bound:
+    def bound(value: float, norm: float, added: float) -> float:
+        one = Oracle(np.array([value]), np.array([norm]), np.array([added]), _length(signature))
         return float(error_bound(one, signature)[0])
 
-    fixed = bound(0.0, 0.0)
-    scale = abs(getattr(signature, "alpha", 1.0))
-    return (bound(0.0, 1.0) - fixed) * scale, bound(1.0, 0.0) - fixed, fixed, overflow_from(signature)
+    fixed = bound(0.0, 0.0, 0.0)
+    of_norm, of_added, of_value = (bound(*unit) - fixed for unit in ((0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 0.0, 0.0)))
+    return _Bound(of_norm * abs(getattr(signature, "alpha", 1.0)), of_added, of_value, fixed, overflow_from(signature))
 
 
 def _length(signature: Signature) -> int:
@@ -319,9 +361,11 @@ def _length(signature: Signature) -> int:
     return int(g.k if isinstance(g, GemmGeometry) else g.reduction_length)
 
 
-def _source(name: str, kind: np.dtype[Any], target: CudaTarget) -> Source:
+def _source(name: str, kind: np.dtype[Any], target: CudaTarget, epilogue: Epilogue = IDENTITY) -> Source:
     of = dtype(str(kind)).name
     load = f"__device__ inline double load(const Element *from, ts_i64 at) {{ return ts_load_{of}(from, at); }}"
-    header = Header(types={"Element": POINTEE[of]}, functions=load)
-    text = scoped(template(Path(__file__).parent, f"device_{name}"))
+    parts = ("behind", name) if name in _BEHIND else (name,)
+    functions = f"{load}\n{activate_in_double(epilogue)}" if name in _BEHIND else load
+    header = Header(types={"Element": POINTEE[of]}, functions=functions)
+    text = scoped(*(template(Path(__file__).parent, f"device_{part}") for part in parts))
     return unit(f"check{name}", of, "t256", target.arch, scalar_prelude(), text, header)
