@@ -118,7 +118,7 @@ def conv(
             if kind == _RECORDED:
                 recorded = with_gradients.get(own)
                 if recorded is not None and x.dim() == recorded[0] and not torch_watches():
-                    return recorded[1](x, w, b, None)
+                    return recorded[1](x, w) if b is None else recorded[1](x, w, b)
             elif kind == _PLAIN:
                 known = by_filter.get(own)
                 if known is not None:

@@ -20,8 +20,8 @@ by_shapes: dict[tuple[Any, ...], Function] = {}
 # tensor a shape costs a microsecond). The value is None for a filter that is used with several input shapes. Python may
 # reuse an id for another filter; that is safe, because the bound plan checks its arguments.
 by_filter: dict[tuple[int, bool, tuple[Any, ...]], Function | None] = {}
-# Like by_filter, for calls whose gradients are recorded: the number of x's axes, and the call of ``x, w, b`` and the
-# residual; of ``gemm`` the call of ``a, b``. PyTorch's side adds them (``keep_recorded``).
+# Like by_filter, for calls whose gradients are recorded: the number of x's axes, and the call of ``x, w`` and, if there
+# is one, ``b``; of ``gemm`` the call of ``a, b``. PyTorch's side adds them (``keep_recorded``).
 with_gradients: dict[tuple[int, bool, tuple[Any, ...]], tuple[int, Function]] = {}
 # How often the tables were emptied. Whoever makes a call to keep reads it before, and keeps nothing if it has changed.
 emptied = 0

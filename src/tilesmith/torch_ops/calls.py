@@ -23,7 +23,7 @@ from tilesmith.torch_ops import gemm as _gemm
 from tilesmith.torch_ops.arguments import PLAIN_TYPES, ConvArguments, GemmArguments, is_batched
 from tilesmith.torch_ops.forms import ConvForm, conv_form
 from tilesmith.torch_ops.library import as_autocast
-from tilesmith.torch_ops.recording import RecordedLaunch, record
+from tilesmith.torch_ops.recording import record, recorded_launch
 
 __all__ = ["conv", "gemm", "grouped_gemm", "scaled_gemm"]
 
@@ -108,14 +108,16 @@ def conv(arrays: Arrays, options: Options, quick: tuple[Any, ...] | None) -> Any
 def _keep(x: torch.Tensor, w: torch.Tensor, b: Any, options: Options, arguments: ConvArguments) -> None:
     """Make the next call with this filter and these options a short one."""
     bound = arguments.bound_for(w, b)
-    launched = bound is not None and arguments.before is arguments
-    call = partial(RecordedLaunch.apply, bound, arguments) if launched else partial(_recorded_conv, arguments)
+    if bound is not None and arguments.before is arguments:
+        call = recorded_launch(bound, arguments)
+    else:
+        call = partial(_recorded_conv, arguments)
     with contextlib.suppress(TypeError):  # a list among the options
         kept_calls.keep_recorded((id(w), b is None, options), x.dim(), call)
 
 
-def _recorded_conv(arguments: ConvArguments, x: Any, w: Any, b: Any, residual: Any) -> torch.Tensor:
-    return record(None, x, w, b, residual, arguments)
+def _recorded_conv(arguments: ConvArguments, x: Any, w: Any, b: Any = None) -> torch.Tensor:
+    return record(None, x, w, b, None, arguments)
 
 
 def _sizes(x: Any, w: Any, options: Options) -> tuple[tuple[int, int] | None, tuple[int, ...]]:
@@ -210,7 +212,7 @@ def _keep_product(arrays: Arrays, options: Options) -> None:
     if bound is None:
         return
     plain = GemmArguments.of("none", 0.01, 0.0, 6.0, False, acc_dtype, mode, threads)
-    call = partial(_gemm.RecordedProduct.apply, bound, plain, (bool(trans_a), bool(trans_b)))
+    call = _gemm.recorded_product(bound, plain, bool(trans_a), bool(trans_b))
     kept_calls.keep_recorded((id(arrays[1]), True, options), arrays[0].dim(), call)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.torch_ops.arguments import GemmArguments, is_launch
 from tilesmith.torch_ops.batching import batched_gemm
 from tilesmith.torch_ops.library import EPILOGUE, SUMS, add_autocast, add_operator
-from tilesmith.torch_ops.recording import LevelFunction, kernels_of
+from tilesmith.torch_ops.recording import Launch, LevelFunction, kernels_of
 from tilesmith.torch_ops.results import require, result_dtype
 from tilesmith.torch_ops.undispatched import add_undispatched, lower_undispatched
 
@@ -40,39 +39,39 @@ add_autocast("gemm")
 add_undispatched("gemm", _gemm, _into)
 
 
-class RecordedProduct(LevelFunction):  # type: ignore[misc]
-    """A product without bias and activation, by a plan that takes the matrices as they are, where nothing but gradients
-    is asked for. It raises ``ArgumentError`` where the matrices lie otherwise.
+def recorded_product(launch: Launch, options: GemmArguments, trans_a: bool, trans_b: bool) -> Launch:
+    """The call of ``a, b`` without bias and activation as one launch whose gradients are recorded: where nothing but
+    gradients is asked for. A class of its own, as ``recording.recorded_launch`` says.
+
+    ``launch`` takes the matrices as they are, and raises ``ArgumentError`` where they lie otherwise.
     """
+    acc_dtype, mode, threads = options.sums
+    how: dict[str, Any] = {"acc_dtype": acc_dtype, "mode": mode, "threads": threads}
 
-    @staticmethod
-    def forward(
-        ctx: Any, bound: Callable[..., torch.Tensor], options: GemmArguments, trans: tuple[bool, bool], a: Any, b: Any
-    ) -> torch.Tensor:
-        y = bound(a, b)
-        ctx.options, ctx.trans = options, trans
-        ctx.save_for_backward(a, b)
-        return y
+    class RecordedProduct(LevelFunction):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            y = launch(a, b)
+            ctx.save_for_backward(a, b)
+            return y
 
-    @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, ...]:
-        a, b = ctx.saved_tensors
-        trans_a, trans_b = ctx.trans
-        to_a, to_b = ctx.needs_input_grad[3:]
-        if not is_launch(dy, a, b):
-            x, w = a.mT if trans_a else a, b.mT if trans_b else b
-            dx, dw, _ = ctx.options.gradients(dy, x, w, (to_a, to_b, False))
-            da, db = dx.mT if to_a and trans_a else dx, dw.mT if to_b and trans_b else dw
-            return None, None, None, da, db
-        acc_dtype, mode, threads = ctx.options.sums
-        how: dict[str, Any] = {"acc_dtype": acc_dtype, "mode": mode, "threads": threads}
-        da = db = None
-        if to_a and trans_a:
-            da = eager.gemm(b, dy, trans_a=trans_b, trans_b=True, **how)
-        elif to_a:
-            da = eager.gemm(dy, b, trans_b=not trans_b, **how)
-        if to_b and trans_b:
-            db = eager.gemm(dy, a, trans_a=True, trans_b=trans_a, **how)
-        elif to_b:
-            db = eager.gemm(a, dy, trans_a=not trans_a, **how)
-        return None, None, None, da, db
+        @staticmethod
+        def backward(ctx: Any, dy: torch.Tensor) -> tuple[Any, Any]:
+            a, b = ctx.saved_tensors
+            to_a, to_b = ctx.needs_input_grad
+            if not is_launch(dy, a, b):
+                x, w = a.mT if trans_a else a, b.mT if trans_b else b
+                dx, dw, _ = options.gradients(dy, x, w, (to_a, to_b, False))
+                return dx.mT if dx is not None and trans_a else dx, dw.mT if dw is not None and trans_b else dw
+            da = db = None
+            if to_a and trans_a:
+                da = eager.gemm(b, dy, trans_a=trans_b, trans_b=True, **how)
+            elif to_a:
+                da = eager.gemm(dy, b, trans_b=not trans_b, **how)
+            if to_b and trans_b:
+                db = eager.gemm(dy, a, trans_a=True, trans_b=trans_a, **how)
+            elif to_b:
+                db = eager.gemm(a, dy, trans_a=not trans_a, **how)
+            return da, db
+
+    return RecordedProduct.apply  # type: ignore[no-any-return]

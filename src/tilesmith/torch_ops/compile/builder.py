@@ -18,6 +18,7 @@ from tilesmith.torch_ops.compile.decide import request_of
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 _jobs: dict[tuple[Signature, str, str, bool], Future[None]] = {}
+_begun: set[Future[None]] = set()  # and not done
 _log = logging.getLogger("tilesmith.compile")
 
 
@@ -48,7 +49,10 @@ def begin(work: Callable[[], object]) -> Future[None]:
             _log.info("%s", error)
 
     with _lock:
-        return _threads().submit(run)
+        job = _threads().submit(run)
+        _begun.add(job)
+    job.add_done_callback(_begun.discard)
+    return job
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -59,11 +63,11 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def wait_for_kernels(seconds: float) -> bool:
-    """Wait until every kernel that was begun is here; False if the time is over before."""
+    """Wait until all that was begun is done; False if the time is over before."""
     from concurrent.futures import wait
 
     with _lock:
-        jobs = list(_jobs.values())
+        jobs = [*_jobs.values(), *_begun]
     return not wait(jobs, seconds).not_done
 
 

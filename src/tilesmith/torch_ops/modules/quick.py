@@ -16,8 +16,8 @@ import torch
 from tilesmith.dispatch import kept_calls
 from tilesmith.errors import ArgumentError
 from tilesmith.runtime._runtime import torch_settings, torch_watches
-from tilesmith.torch_ops.arguments import PLAIN_TYPES, Arguments
-from tilesmith.torch_ops.recording import RecordedLaunch
+from tilesmith.torch_ops.arguments import PLAIN_TYPES, ConvArguments, GemmArguments
+from tilesmith.torch_ops.recording import recorded_launch
 
 Optional = torch.Tensor | None
 Run = Callable[[torch.Tensor, torch.Tensor, Optional, Optional], torch.Tensor]
@@ -120,7 +120,9 @@ class Quick:
             return None
 
 
-def launches(arguments: Arguments, w: torch.Tensor, b: Optional, z: Optional) -> tuple[Run, Run | None, bool] | None:
+def launches(
+    arguments: ConvArguments | GemmArguments, w: torch.Tensor, b: Optional, z: Optional
+) -> tuple[Run, Run | None, bool] | None:
     """How the plan that has just run is called without, and with, gradients recorded, and whether it has the filter
     packed; None if it does not take the tensors as they are.
     """
@@ -130,11 +132,8 @@ def launches(arguments: Arguments, w: torch.Tensor, b: Optional, z: Optional) ->
     run = _with_all(bound, b is None, z is None, packed)
     if z is not None or not arguments.is_linear:
         return run, None, packed
-    launch = (lambda x, w, b=None: run(x, w, b, None)) if packed else bound
-
-    def recorded(x: torch.Tensor, w: torch.Tensor, b: Optional, z: Optional) -> torch.Tensor:
-        return RecordedLaunch.apply(launch, arguments, x, w, b, None)  # type: ignore[no-any-return]
-
+    launch = recorded_launch((lambda x, w, b=None: run(x, w, b, None)) if packed else bound, arguments)
+    recorded: Run = (lambda x, w, b, z: launch(x, w)) if b is None else (lambda x, w, b, z: launch(x, w, b))
     return run, recorded, packed
 
 
