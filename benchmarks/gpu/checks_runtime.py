@@ -1,6 +1,7 @@
 """What only a GPU shows of the runtime: tensors of other libraries, streams, graphs, threads, devices, host time.
 
-``checks_runtime.py RESULTS`` writes a JSON line a check; ``checks.py`` runs it.
+``checks_runtime.py RESULTS`` writes a JSON line a check; ``checks.py`` runs it. The database is empty at the start, so
+that no earlier run decides anything.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -366,8 +368,6 @@ def check_devices():
 
 def check_tuning_on_each_device():
     """A search on ``cuda:N`` has its tensors, its stream and its answer there, for ours and for PyTorch's kernels."""
-    import tempfile
-
     import torch
 
     from tilesmith.db.opening import open_database
@@ -441,7 +441,8 @@ CHECKS = (
 
 
 def main(path: str) -> int:
-    with open(path, "a") as file:
+    with tempfile.TemporaryDirectory() as folder, open(path, "a") as file:
+        os.environ["TILESMITH_DB_PATH"] = str(Path(folder, "tilesmith.db"))
         for check in CHECKS:
             RESULTS.clear()
             begin = time.perf_counter()

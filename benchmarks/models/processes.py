@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WORKER = Path(__file__).with_name("worker.py")
 START_S = 120.0  # until the first answer, beyond the task's own time
-END_S = 10.0
+END_S = 60.0  # a process that is killed gives back what it holds of a busy device first
 TOLD_S = 2.0  # until a process that is too late has written where it is
 STACK = "Stack (most recent call first)"  # as faulthandler begins
 LINES, FRAMES, WIDTH = 6, 12, 200  # of what a process that died has said last, and of where it was
