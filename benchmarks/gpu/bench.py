@@ -21,6 +21,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -82,15 +83,16 @@ def main() -> int:
     command = f"make gpu-bench ARGS='{words}'" if words else "make gpu-bench"
     path = tables.RESULTS / f"gpu_bench_{options.result or slug(cuda_devices()[0].name)}.json"
     results = Results(path, command, options.fewer)
-    todo = [
-        {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
-         "seconds": options.seconds, "external": not options.generated_only,
-         "tune": None if options.again else results.search(name, text, direction),
-         "earlier": results.search(name, text, direction, any_version=True),
-         "keep": options.keep_searches and not results.lacked_time(name, text, direction)}
+    asked = [
+        (name, text, direction)
         for name in options.lists or LISTS
         for text, direction, _ in listed(name)[:: options.sample]
-        if options.again or not results.has(name, text, direction)
+    ]
+    todo = [
+        task_of(problem, options, not options.generated_only, None if options.again else results.search(*problem))
+        | {"earlier": results.search(*problem, any_version=True),
+           "keep": options.keep_searches and not results.lacked_time(*problem)}
+        for problem in asked if options.again or not results.has(*problem)
     ]  # fmt: skip
     count = len(cuda_devices())
     print(f"{len(todo)} problems on {count} x {cuda_devices()[0].name}", flush=True)
@@ -118,17 +120,21 @@ def main() -> int:
     left = len(pool().work(todo, took, starts))
     results.spent(time.monotonic() - began, len(todo) - left, count)
 
+    again_bad: Counter[str] = Counter()
+
     def again(ordinal: int, task: Task, answer: dict) -> None:
-        results.add_again(task["list"], task, answer.get("bench") or {})
-        print(f"{time.monotonic() - began:.0f} s GPU {ordinal} again: {tables.short(task)}", flush=True)
+        bench = answer.get("bench") or {"status": "failed", "reason": answer.get("died", "")}
+        results.add_again(task["list"], task, bench)
+        words = f"{tables.ratio(answer) or 0:.2f}"
+        if bench["status"] != "ok":
+            again_bad[bench["status"]] += 1
+            words = f"{bench['status']}: {bench['reason'][:200]}"
+        print(f"{time.monotonic() - began:.0f} s GPU {ordinal} again: {tables.short(task)}: {words}", flush=True)
 
     for number in range(2, options.passes + 1):
         tasks = [
-            {"list": name, "command": text, "direction": direction, "tune_seconds": 0.0, "seconds": options.seconds,
-             "external": False, "tune": results.search(name, text, direction)}
-            for name in options.lists or LISTS
-            for text, direction, _ in listed(name)[:: options.sample]
-            if results.has(name, text, direction) and results.passes(name, text, direction) < number
+            task_of(problem, options, False, results.search(*problem)) | {"earlier": None, "keep": False}
+            for problem in asked if results.has(*problem) and results.passes(*problem) < number
         ]  # fmt: skip
         left += len(pool().work(tasks, again, starts))
     results.write()
@@ -136,12 +142,23 @@ def main() -> int:
         print(line)
     bad = [row for rows in results.lists().values() for row in rows if (row.get("bench") or {}).get("status") != "ok"]
     failed = [row for row in bad if (row.get("bench") or {}).get("status") != "disturbed"]
-    print(f"{left} left, {len(failed)} failed, {len(bad) - len(failed)} disturbed; {results.path.relative_to(ROOT)}")
+    print(
+        f"{left} left, {len(failed)} failed, {len(bad) - len(failed)} disturbed; {os.path.relpath(results.path, ROOT)}"
+    )
+    if again_bad:
+        print("of further passes: " + ", ".join(f"{count} {status}" for status, count in again_bad.items()))
     for row in (*failed, *(row for row in bad if row not in failed))[:20]:
         found = row.get("bench") or {}
         print(found.get("status", "failed").upper(), row["command"], row["direction"], found.get("reason", "")[:200])
     tables.write_pages()
-    return 1 if failed else DISTURBED if bad else 0
+    return 1 if failed or again_bad["failed"] else DISTURBED if bad or again_bad else 0
+
+
+def task_of(problem: tuple[str, str, str], options: argparse.Namespace, external: bool, tune: dict | None) -> Task:
+    """What a worker needs of a problem, but for ``earlier`` and ``keep``: what an earlier version's search counts."""
+    name, text, direction = problem
+    return {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
+            "seconds": options.seconds, "external": external, "tune": tune}  # fmt: skip
 
 
 def searches_of(paths: Iterable[Path]) -> dict[tuple[str, str, str], dict]:
