@@ -97,6 +97,11 @@ def test_scaled_operands(emulating):
         ConvSignature((2, 40, 6, 5), (40, 1, 3, 3), groups=40, padding=1, dtype="bf16"),
         *(ConvSignature((2, 5, 6, 6), (8, 3, 4, 3), groups=2, padding=((0, 2), (3, 1)), stride=2, mode=mode,
                         shared_layout="NHWC") for mode in ("fwd", "bwd", "wrw")),
+        # Strides that leave most taps out, one of them longer than a set of remainders, the next with a short last row.
+        ConvSignature((1, 9, 13, 70), (20, 9, 5, 8), stride=(3, 4), dilation=(2, 1), padding=(1, 3), mode="bwd"),
+        ConvSignature((2, 2, 1, 140), (18, 2, 1, 70), stride=(1, 67), padding=(0, 5), mode="bwd", dtype="bf16"),
+        ConvSignature((1, 9, 3, 20), (20, 4, 8, 3), transposed=True, stride=(2, 8), dtype="fp16", shared_layout="NHWC"),
+        ConvSignature((1, 9, 9, 9, 9), (5, 9, 2, 3, 3), stride=(2, 1, 3), dilation=(1, 2, 2), mode="bwd", dtype="int8"),
         ConvSignature((1, 3, 7, 7), (5, 3, 3, 3), dtype="int8", padding=1,
                       epilogue=Epilogue(bias=True, residual=True, activation="clamp", low=-900.0, high=2000.0)),
         GemmSignature(5, 66, 7, dtype="int8", beta=2.0, epilogue=Epilogue(activation="relu")),
