@@ -6,18 +6,21 @@ from contextlib import contextmanager
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
 from numpy_rival import RIVAL
 
 from tilesmith.cli.main import run
 from tilesmith.compare import rival as rivals
-from tilesmith.compare.bench_records import Bench
+from tilesmith.compare.bench_records import Bench, is_close
 from tilesmith.compare.benchmark import bench
 from tilesmith.compare.cutlass.checkout import find_checkout
 from tilesmith.compare.rival import GROUP, Rival, Way, absent_rivals, chosen_rivals, rivals_of
 from tilesmith.dispatch.launchable import get_launchable
 from tilesmith.errors import ArgumentError
 from tilesmith.measure.machine import Machine
+from tilesmith.measure.oracle import Oracle
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.targets.cuda import CUDA_TARGETS
 from tilesmith.targets.detect import host_target
@@ -148,3 +151,22 @@ def test_one_that_cannot_be_loaded_is_told_and_left_out(installed, caplog):
 def test_the_page_shows_this_rival():
     source = Path(__file__).with_name("numpy_rival.py").read_text()
     assert source.partition('"""\n\n')[2] in PAGE.read_text()
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "int32"])
+def test_a_librarys_result_is_compared_as_it_lies(name):
+    kind = np.dtype(getattr(ml_dtypes, name, name))
+    value = (8 * np.random.default_rng(0).standard_normal((2, 5, 6, 3))).transpose(0, 3, 1, 2)
+    if kind.kind == "i":
+        value = value.astype(np.int64)
+    truth = Oracle(value, value, value, 1)
+    right = value.astype(kind)
+    for result in (right, np.ascontiguousarray(right), right.reshape(-1)):
+        assert is_close(result, truth)
+    for wrong in (1.5 * np.abs(value).max(), np.nan):
+        result = np.ascontiguousarray(right)
+        if kind.kind != "i" or np.isfinite(wrong):
+            result[1, 2, 3, 4] = wrong
+            assert not is_close(result, truth)
+    assert not is_close(right[:1], truth)
+    assert is_close(right[:, :0], Oracle(value[:, :0], value, value, 1))
