@@ -7,6 +7,12 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 
+def page_of_verb(verb: str) -> Path:
+    """The page of the command line that has the verb's section."""
+    (page,) = (page for page in DOCS.glob("guide/command-line*.md") if f"\n## {verb}\n" in page.read_text())
+    return page
+
+
 def section(page: Path, heading: str) -> str:
     """The text under ``## heading``, up to the next one."""
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page.read_text(), re.M | re.S)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import DOCS, ROOT, section
+from pages import DOCS, ROOT, page_of_verb, section
 
 from tilesmith.cli.main import run
 
@@ -85,7 +85,7 @@ def test_package_commands_of_the_command_line_page(tmp_path, capfd):
     page = DOCS / "guide" / "command-line.md"
     (name, content) = re.findall(r'^```text title="([^"]+)"\n(.*?)^```', page.read_text(), re.M | re.S)[0]
     (tmp_path / name).write_text(content)
-    (block,) = blocks(section(page, "package"), "console")
+    (block,) = blocks(section(page_of_verb("package"), "package"), "console")
     command, *expected = block.splitlines()
     assert run(shlex.split(command)[2:]) == 0
     printed = capfd.readouterr().out.splitlines()

@@ -6,7 +6,7 @@ from dataclasses import fields
 from importlib import import_module
 
 import pytest
-from pages import DOCS, ROOT, names, section, table
+from pages import DOCS, ROOT, names, page_of_verb, section, table
 
 import tilesmith.errors
 from tilesmith import env
@@ -56,7 +56,7 @@ def test_options(verb):
     commands = [command, *getattr(command, "commands", {}).values()]
     parameters = [parameter for each in commands for parameter in each.params]
     options = {option for parameter in parameters for option in parameter.opts if option.startswith("--")}
-    documented = first_column(table(section(COMMAND_LINE, verb), "option")) if options else []
+    documented = first_column(table(section(page_of_verb(verb), verb), "option")) if options else []
     assert sorted(documented) == sorted(options)
 
 
@@ -110,7 +110,7 @@ def test_json_fields(verb, capsys, tmp_path, monkeypatch, kernels):
     out = capsys.readouterr().out
     row = json.loads((tmp_path / "out.json").read_text())["results"][0] if verb == "bench" else None
     row = row or json.loads(out.splitlines()[0])
-    documented = first_column(table(section(COMMAND_LINE, verb), "field"))
+    documented = first_column(table(section(page_of_verb(verb), verb), "field"))
     documented += [field.name for field in fields(Record)] if verb == "db" else []
     assert sorted(documented) == sorted(row)
 
