@@ -49,8 +49,9 @@ Array = NDArray[Any]
 _BLOCKS: Final = 1024
 _THREADS: Final = 256
 _RESULTS: Final = ("fp16", "bf16", "fp32", "fp64")
-_KERNELS: Final = ("compare", "differ", "special", "turn", "epilogue")
-_BEHIND: Final = ("special", "epilogue")  # those that apply the epilogue
+_KERNELS: Final = ("compare", "differ", "special", "turn")
+_EPILOGUE: Final = "epilogue"  # where there is one
+_BEHIND: Final = ("special", _EPILOGUE)  # those that apply it
 _RESULT_FIELDS: Final = {"fwd": "output", "bwd": "input", "wrw": "kernel"}
 
 
@@ -68,10 +69,14 @@ def can_check_on_device(signature: Signature) -> bool:
 def sources_of_checks(signature: Signature, target: CudaTarget) -> tuple[Source, ...]:
     """The kernels that check plans of a canonical problem (``can_check_on_device``), to be compiled ahead."""
     first, second, *_, result = (dtype(slot.dtype).numpy() for slot in arguments(signature))
-    own = (_source(name, result, target, signature.epilogue) for name in _KERNELS)
+    own = (_source(name, result, target, signature.epilogue) for name in _kernels_of(signature))
     squares = (_source("squares", kind, target) for kind in dict.fromkeys((first, second)))
     exact = (_exact(signature), _exact(signature, "fp32"))
     return (*own, *squares, *(source for each in exact for source in _reference(each, target).sources))
+
+
+def _kernels_of(signature: Signature) -> tuple[str, ...]:
+    return _KERNELS if signature.epilogue.is_identity else (*_KERNELS, _EPILOGUE)
 
 
 class DeviceChecker(DeviceChecks):
@@ -89,7 +94,8 @@ class DeviceChecker(DeviceChecks):
         self._report = DeviceMemory(place, 3 * 8 * _BLOCKS)
         self._special_sums: DeviceMemory | None = None
         self._right: DeviceMemory | None = None  # a right result, from its first element on
-        sources = [_source(name, self.result.array.dtype, target, signature.epilogue) for name in _KERNELS]
+        kernels = _kernels_of(signature)
+        sources = [_source(name, self.result.array.dtype, target, signature.epilogue) for name in kernels]
         names = dict.fromkeys(operand.array.dtype for operand in self.operands[:2])
         squares = {kind: _source("squares", kind, target) for kind in names}
         exact = [_exact(signature), _exact(signature, "fp32")]
@@ -98,8 +104,9 @@ class DeviceChecker(DeviceChecks):
                 pool.submit(cache.get_or_build, source, target)  # an error is met where it is used
             made = pool.map(lambda source: Kernel(cache.get_or_build(source, target).path, source.symbol, place),
                             [*sources, *squares.values()])  # fmt: skip
-            self._compare, self._differ, self._special_kernel, self._turn, self._epilogue, *rest = list(made)
-        self._squares = dict(zip(squares, rest, strict=True))
+            loaded = dict(zip((*kernels, *squares), made, strict=True))
+        self._compare, self._differ, self._special_kernel, self._turn = (loaded[name] for name in _KERNELS)
+        self._squares = {kind: loaded[kind] for kind in squares}
         self._value = self._sums([tensor.address for tensor in self._inputs[:2]], _exact(self.signature))
         self._norm = self._sums_of_squares()
         bound = _bound_of(signature)
@@ -107,7 +114,7 @@ class DeviceChecker(DeviceChecks):
         if signature.epilogue.is_identity:  # what is added is the value
             of_value += bound.added
         else:
-            self._finish(bound.added / bound.norm)
+            self._finish(loaded[_EPILOGUE], bound.added / bound.norm)
         self._bound = bound.norm, of_value, bound.fixed, bound.largest
 
     # --- the oracle ---------------------------------------------------------------------------------------------------
@@ -135,9 +142,9 @@ class DeviceChecker(DeviceChecks):
         self.stream.synchronize()
         return out
 
-    def _finish(self, share: float) -> None:
+    def _finish(self, kernel: Kernel, share: float) -> None:
         """Apply the epilogue. ``share``: of a unit of what it adds in a bound, where a unit of the norm counts 1."""
-        self._epilogue.launch(
+        kernel.launch(
             self.stream, _BLOCKS, _THREADS, self._value.address, self._norm.address, self.result.array.size, share,
             *self._behind(),
         )  # fmt: skip
