@@ -46,25 +46,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
     for (int i = t; i < TM; i += THREADS) {
       ts_i64 at = m0 + i;
       image[i] = -1;
-      if constexpr (BACK) rests[0][i] = rests[1][i] = rests[2][i] = 0;
+      if constexpr (BACK)
+        if (gaps) rests[0][i] = rests[1][i] = rests[2][i] = 0;
       if (at >= positions) continue;
       pw[i] = (int)split(at, ow), ph[i] = (int)split(at, oh), pd[i] = (int)split(at, od);
-      if constexpr (BACK) {
-        pw[i] = (int)ordered(pw[i], sw, ow);
-        rests[0][i] = member(pd[i] + padd, sd), rests[1][i] = member(ph[i] + padh, sh);
-        rests[2][i] = member(pw[i] + padw, sw);
-      }
+      if constexpr (BACK)
+        if (gaps) {
+          pw[i] = (int)ordered(pw[i], sw, ow);
+          rests[0][i] = member(pd[i] + padd, sd), rests[1][i] = member(ph[i] + padh, sh);
+          rests[2][i] = member(pw[i] + padw, sw);
+        }
       image[i] = at * src0;
       out[i] = at * out0 + pd[i] * out2 + ph[i] * out3 + pw[i] * out4;
     }
-    if constexpr (BACK) {
-      __syncthreads();
-      if (t < 3) {
-        met[t] = 0;
-        for (int i = 0; i < TM; i++) met[t] |= rests[t][i];
+    if constexpr (BACK)
+      if (gaps) {
+        __syncthreads();
+        if (t < 3) {
+          met[t] = 0;
+          for (int i = 0; i < TM; i++) met[t] |= rests[t][i];
+        }
+        __syncthreads();
       }
-      __syncthreads();
-    }
     Acc c[RM][RN] = {};
     for (ts_i64 k0 = 0; k0 < depth; k0 += Q) {
       if (t < Q) {
@@ -77,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
           wo[t] = at * w2 + qh[t] * w3 + qw[t] * w4 + (BACK ? (group * rn + r) * w0 : place_of(r, w1, wv));
         }
         if constexpr (BACK)
-          meets[t] = qd[t] >= 0 && (met[0] & member(qd[t] * dd, sd)) && (met[1] & member(qh[t] * dh, sh)) &&
+          meets[t] = gaps && qd[t] >= 0 && (met[0] & member(qd[t] * dd, sd)) && (met[1] & member(qh[t] * dh, sh)) &&
                      (met[2] & member(qw[t] * dw, sw));
       }
       __syncthreads();
