@@ -89,9 +89,9 @@ def main() -> int:
         for text, direction, _ in listed(name)[:: options.sample]
     ]
     todo = [
-        task_of(problem, options, not options.generated_only, None if options.again else results.search(*problem))
-        | {"earlier": results.search(*problem, any_version=True),
-           "keep": options.keep_searches and not results.lacked_time(*problem)}
+        task_of(problem, options, None if options.again else results.search(*problem),
+                external=not options.generated_only, earlier=results.search(*problem, any_version=True),
+                keep=options.keep_searches and not results.lacked_time(*problem))
         for problem in asked if options.again or not results.has(*problem)
     ]  # fmt: skip
     count = len(cuda_devices())
@@ -133,18 +133,18 @@ def main() -> int:
 
     for number in range(2, options.passes + 1):
         tasks = [
-            task_of(problem, options, False, results.search(*problem)) | {"earlier": None, "keep": False}
-            for problem in asked if results.has(*problem) and results.passes(*problem) < number
-        ]  # fmt: skip
+            task_of(problem, options, results.search(*problem))
+            for problem in asked
+            if results.has(*problem) and results.passes(*problem) < number
+        ]
         left += len(pool().work(tasks, again, starts))
     results.write()
     for line in tables.summary({name: tables.merged(rows) for name, rows in results.lists().items()}):
         print(line)
     bad = [row for rows in results.lists().values() for row in rows if (row.get("bench") or {}).get("status") != "ok"]
     failed = [row for row in bad if (row.get("bench") or {}).get("status") != "disturbed"]
-    print(
-        f"{left} left, {len(failed)} failed, {len(bad) - len(failed)} disturbed; {os.path.relpath(results.path, ROOT)}"
-    )
+    place = os.path.relpath(results.path, ROOT)
+    print(f"{left} left, {len(failed)} failed, {len(bad) - len(failed)} disturbed; {place}")
     if again_bad:
         print("of further passes: " + ", ".join(f"{count} {status}" for status, count in again_bad.items()))
     for row in (*failed, *(row for row in bad if row not in failed))[:20]:
@@ -154,11 +154,16 @@ def main() -> int:
     return 1 if failed or again_bad["failed"] else DISTURBED if bad or again_bad else 0
 
 
-def task_of(problem: tuple[str, str, str], options: argparse.Namespace, external: bool, tune: dict | None) -> Task:
-    """What a worker needs of a problem, but for ``earlier`` and ``keep``: what an earlier version's search counts."""
+def task_of(
+    problem: tuple[str, str, str], options: argparse.Namespace, tune: dict | None, *, external: bool = False,
+    earlier: dict | None = None, keep: bool = False,
+) -> Task:  # fmt: skip
+    """All that ``bench_worker`` asks of a task."""
     name, text, direction = problem
-    return {"list": name, "command": text, "direction": direction, "tune_seconds": options.tune_seconds,
-            "seconds": options.seconds, "external": external, "tune": tune}  # fmt: skip
+    return {
+        "list": name, "command": text, "direction": direction, "tune": tune, "earlier": earlier, "keep": keep,
+        "tune_seconds": options.tune_seconds, "seconds": options.seconds, "external": external,
+    }  # fmt: skip
 
 
 def searches_of(paths: Iterable[Path]) -> dict[tuple[str, str, str], dict]:

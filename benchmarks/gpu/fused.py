@@ -2,6 +2,7 @@
 
     python benchmarks/gpu/fused.py [--time-limit SECONDS] [--tune-seconds S] [--seconds S] [--sample N] [--first I]
                                    [--again] [--without FILE ...] [--out FILE]
+    python benchmarks/gpu/fused.py --shown FILE ...      prints the figures of these results together
 
 Each problem of benchmarks/problems/fused.txt, and the same problem without its epilogue, is tuned and measured. Rivals
 of a fused problem are cuDNN's fused call, a convolution with one generated pass behind it, and PyTorch's operators one
@@ -113,6 +114,16 @@ def summary(rows: list[dict]) -> dict[str, float]:
     return {"problems": len(good), **found, **within, **worst, **least}
 
 
+def show(rows: list[dict]) -> None:
+    for name, value in summary(rows).items():
+        print(f"{name}: {value:.3f}")
+
+
+def rows_of_files(paths: list[Path]) -> dict[str, dict]:
+    """Rows by problem."""
+    return {row["key"]: row for path in paths for row in json.loads(path.read_text())["rows"]}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds; what is left is left")
@@ -123,9 +134,13 @@ def main() -> int:
     parser.add_argument(
         "--without", nargs="+", type=Path, default=[], metavar="FILE", help="not what these results hold"
     )
+    parser.add_argument("--shown", nargs="+", type=Path, default=[], metavar="FILE", help="a later file's rows count")
     parser.add_argument("--out", type=Path, help="the file of results, if not the card's own")
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
     options = parser.parse_args()
+    if options.shown:
+        show(list(rows_of_files(options.shown).values()))
+        return 0
     deadline = time.monotonic() + options.time_limit
     FOLDER.mkdir(parents=True, exist_ok=True)
     os.environ |= {"TILESMITH_DB_PATH": str(FOLDER / "tilesmith.db"), "TILESMITH_CACHE_DIR": str(FOLDER / "cache")}
@@ -133,7 +148,7 @@ def main() -> int:
     held = json.loads(path.read_text())["rows"] if path.exists() and not options.again else []
     rows = {row["key"]: row for row in held if row["generator"] == generator_digest("cuda")}
     plains = {plain_of(parse_key(key)).key(): row["plain"] for key, row in rows.items()}
-    others = {row["key"] for file in options.without for row in json.loads(file.read_text())["rows"]}
+    others = rows_of_files(options.without)
     asked = [signature for _, _, signature in listed("fused") if signature.key() not in others]
     todo = [signature for signature in asked[options.first :: options.sample] if signature.key() not in rows]
     problems, left, failed = Problems(), 0, 0
@@ -155,8 +170,7 @@ def main() -> int:
             }  # fmt: skip
             tables.write_json(path, data)
             print(line_of(row), flush=True)
-    for name, value in summary(list(rows.values())).items():
-        print(f"{name}: {value:.3f}")
+    show(list(rows.values()))
     bad = [row for row in rows.values() if "failed" in (row["fused"]["status"], row["plain"]["status"])]
     failed += len(bad)
     print(f"{left} left, {failed} failed; {path}")

@@ -51,7 +51,7 @@ _THREADS: Final = 256
 _RESULTS: Final = ("fp16", "bf16", "fp32", "fp64")
 _KERNELS: Final = ("compare", "differ", "special", "turn")
 _EPILOGUE: Final = "epilogue"  # where there is one
-_BEHIND: Final = ("special", _EPILOGUE)  # those that apply it
+_FINISHING: Final = ("special", _EPILOGUE)  # those that apply it
 _RESULT_FIELDS: Final = {"fwd": "output", "bwd": "input", "wrw": "kernel"}
 
 
@@ -143,14 +143,14 @@ class DeviceChecker(DeviceChecks):
         return out
 
     def _finish(self, kernel: Kernel, share: float) -> None:
-        """Apply the epilogue. ``share``: of a unit of what it adds in a bound, where a unit of the norm counts 1."""
+        """Apply the epilogue. ``share``: how fast a bound grows with what it adds, over that with the norm."""
         kernel.launch(
             self.stream, _BLOCKS, _THREADS, self._value.address, self._norm.address, self.result.array.size, share,
-            *self._behind(),
+            *self._epilogue_values(),
         )  # fmt: skip
         self.stream.synchronize()
 
-    def _behind(self) -> tuple[int | float, ...]:
+    def _epilogue_values(self) -> tuple[int | float, ...]:
         """The epilogue as kernels take it, with its operands where they lie now."""
         e, view = self.signature.epilogue, logical(self.signature, self.result.array)
         extra = [tensor.address for tensor in self._inputs[2:]]
@@ -221,7 +221,7 @@ class DeviceChecker(DeviceChecks):
             self._special_sums = self._sums([tensor.address for tensor in self._inputs[:2]], _exact(self.signature))
         self._special_kernel.launch(
             self.stream, _BLOCKS, _THREADS, self._output.address, self._right.address, self._special_sums.address,
-            self.result.array.size, *self._bound[1:3], self._report.address, *self._behind(),
+            self.result.array.size, *self._bound[1:3], self._report.address, *self._epilogue_values(),
         )  # fmt: skip
         report = self._reported(2)
         count, flat = int(report[:, 0].sum()), int(report[:, 1].min())
@@ -371,8 +371,9 @@ def _length(signature: Signature) -> int:
 def _source(name: str, kind: np.dtype[Any], target: CudaTarget, epilogue: Epilogue = IDENTITY) -> Source:
     of = dtype(str(kind)).name
     load = f"__device__ inline double load(const Element *from, ts_i64 at) {{ return ts_load_{of}(from, at); }}"
-    parts = ("behind", name) if name in _BEHIND else (name,)
-    functions = f"{load}\n{activate_in_double(epilogue)}" if name in _BEHIND else load
+    functions, parts = load, [name]
+    if name in _FINISHING:
+        functions, parts = f"{load}\n{activate_in_double(epilogue)}", ["finished", name]
     header = Header(types={"Element": POINTEE[of]}, functions=functions)
     text = scoped(*(template(Path(__file__).parent, f"device_{part}") for part in parts))
     return unit(f"check{name}", of, "t256", target.arch, scalar_prelude(), text, header)
