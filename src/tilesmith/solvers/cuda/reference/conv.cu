@@ -31,8 +31,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
   if (GUARDED && *run.flag == 0) return;
   __shared__ ts_i64 image[TM], out[TM], so[Q], wo[Q];
   __shared__ int pd[TM], ph[TM], pw[TM], qd[Q], qh[Q], qw[Q];
-  __shared__ ts_u64 rests[BACK ? 3 : 1][BACK ? TM : 1], met[BACK ? 3 : 1]; // remainders of results, by axis
-  __shared__ int meets[BACK ? Q : 1];
+  __shared__ ts_u64 rests[3][BACK ? TM : 1], met[3]; // remainders of results, by axis
+  __shared__ int meets[Q];
   __shared__ bool exists[SKIPS ? Q : 1][SKIPS ? TM : 1];
   __shared__ Acc a[Q][TM], b[Q][TN];
   const int t = threadIdx.x, tm = t / TNT, tn = t % TNT;
@@ -46,28 +46,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
     for (int i = t; i < TM; i += THREADS) {
       ts_i64 at = m0 + i;
       image[i] = -1;
-      if constexpr (BACK)
-        if (gaps) rests[0][i] = rests[1][i] = rests[2][i] = 0;
+      if (gaps) rests[0][i] = rests[1][i] = rests[2][i] = 0;
       if (at >= positions) continue;
       pw[i] = (int)split(at, ow), ph[i] = (int)split(at, oh), pd[i] = (int)split(at, od);
-      if constexpr (BACK)
-        if (gaps) {
-          pw[i] = (int)ordered(pw[i], sw, ow);
-          rests[0][i] = member(pd[i] + padd, sd), rests[1][i] = member(ph[i] + padh, sh);
-          rests[2][i] = member(pw[i] + padw, sw);
-        }
+      if (gaps) {
+        pw[i] = (int)ordered(pw[i], sw, ow);
+        rests[0][i] = member(pd[i] + padd, sd), rests[1][i] = member(ph[i] + padh, sh);
+        rests[2][i] = member(pw[i] + padw, sw);
+      }
       image[i] = at * src0;
       out[i] = at * out0 + pd[i] * out2 + ph[i] * out3 + pw[i] * out4;
     }
-    if constexpr (BACK)
-      if (gaps) {
-        __syncthreads();
-        if (t < 3) {
-          met[t] = 0;
-          for (int i = 0; i < TM; i++) met[t] |= rests[t][i];
-        }
-        __syncthreads();
+    if (gaps) {
+      __syncthreads();
+      if (t < 3) {
+        met[t] = 0;
+        for (int i = 0; i < TM; i++) met[t] |= rests[t][i];
       }
+      __syncthreads();
+    }
     Acc c[RM][RN] = {};
     for (ts_i64 k0 = 0; k0 < depth; k0 += Q) {
       if (t < Q) {
@@ -79,14 +76,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
           so[t] = place_of(group * rn + r, src1, srcv);
           wo[t] = at * w2 + qh[t] * w3 + qw[t] * w4 + (BACK ? (group * rn + r) * w0 : place_of(r, w1, wv));
         }
-        if constexpr (BACK)
-          meets[t] = gaps && qd[t] >= 0 && (met[0] & member(qd[t] * dd, sd)) && (met[1] & member(qh[t] * dh, sh)) &&
+        if (gaps)
+          meets[t] = qd[t] >= 0 && (met[0] & member(qd[t] * dd, sd)) && (met[1] & member(qh[t] * dh, sh)) &&
                      (met[2] & member(qw[t] * dw, sw));
       }
       __syncthreads();
       if (gaps) {
         int some = 0;
-        for (int q = 0; q < Q; q++) some |= meets[BACK ? q : 0];
+        for (int q = 0; q < Q; q++) some |= meets[q];
         if (!some) { // no result of the tile meets one of these taps
           __syncthreads();
           continue;
