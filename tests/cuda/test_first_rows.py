@@ -46,6 +46,9 @@ CASES = [
     (conv(2, 8, (3, 7), size=(15, 49), stride=(1, 3), dilation=(2, 1), padding=3), (4, 16, 4, 1, 1)),
     (conv(7, 9, (2, 3), size=(15, 35), stride=(3, 2)), (4, 16, 4, 1, 1)),
     (video(), (2, 32, 4, 2, 1)),
+    # More results of a warp than it stores in one piece of unrolled code: two and one at once, pixels of several rows.
+    (conv(5, 150, (1, 1), size=(9, 38), padding=0, epilogue=Epilogue(bias=True)), (4, 48, 4, 2, 1)),
+    (conv(5, 137, (1, 1), size=(5, 38), padding=0), (4, 48, 4, 2, 1)),
     (conv(stride=2, padding=3, mode="wrw"), (2, 16, 5, 2, 4, 1)),
     (conv(1, 40, (5, 5), size=(12, 45), padding=((2, 1), (0, 3)), dtype="fp16", mode="wrw"), (4, 32, 8, 1, 4, 1)),
     (conv(2, 9, (3, 7), size=(15, 49), stride=(1, 3), dilation=(2, 1), padding=3, mode="wrw"), (4, 16, 6, 1, 2, 1)),
@@ -235,6 +238,11 @@ def test_untuned_kernels_compile_without_spills(tmp_path):
             geometry = each.canonical.geometry
             for source in solver.draft(geometry, solver.default_config(geometry, H200), H200).sources:
                 sources[source.symbol] = source
+    # A warp's results are stored by 40 and by 72 stores of a lane.
+    for results, values in ((150, (8, 48, 12, 2, 1)), (131, (8, 48, 8, 2, 2))):
+        geometry = conv(5, results, (1, 1), size=(38, 38), padding=0).canonical.geometry
+        source = SOLVERS["fwd"].draft(geometry, config(SOLVERS["fwd"], values), H200).sources[0]
+        sources[source.symbol] = source
     found = build_unit(list(sources.values()), H200, tmp_path / "unit.cubin")
     assert [(r.symbol, r.spill_store_bytes, r.stack_bytes) for r in found if r.stack_bytes or r.spill_store_bytes] == []
     assert [r.symbol for r in found if r.warnings] == []  # of products that are serialised

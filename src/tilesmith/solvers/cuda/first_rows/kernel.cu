@@ -188,10 +188,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
         }
       __syncwarp();
       constexpr int COLUMNS = K < BLOCK_N ? K : BLOCK_N, CHUNKS = COLUMNS / OUT_VECTOR, ALL = PIXELS * CHUNKS;
+      constexpr int ROUNDS = (ALL + 31) / 32;
       const int row = task * PIXELS / TILE_W, first = task * PIXELS % TILE_W, h = now.h + row, w = now.w + first;
       Out *const to = results + (h * run.y_h + w * run.y_w);
-#pragma unroll
-      for (int k = 0; k < (ALL + 31) / 32; k++) {
+#pragma unroll(ROUNDS <= 32 ? ROUNDS : 8)
+      for (int k = 0; k < ROUNDS; k++) {
         const int item = k * 32 + lane, pixel = item / CHUNKS, at = item % CHUNKS * OUT_VECTOR;
         const int below = CROSSES ? (first + pixel) / TILE_W : 0, right = pixel - below * TILE_W;
         const bool in_image = WHOLE || (h + below < run.out_h && w + right < run.out_w);
