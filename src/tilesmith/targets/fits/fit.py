@@ -228,6 +228,7 @@ class PhasesFit:
     step: Annotated[float, C, "That a warp waits at each step of 16 products."]
     own: Annotated[float, C, "That a warp waits for one of its own products."]
     moved: Annotated[float, C, "That a warp waits for a load or a store of its own."]
+    line: Annotated[float, C, "That a warp waits for each row of results that it stores."]
     start: Annotated[float, C, "Of launch and cold loads."]
     filter: Annotated[float, R, "Bytes of the filter that a block brings before it begins."]
     l2: Annotated[float, RATE, "Bytes through the L2 cache."]

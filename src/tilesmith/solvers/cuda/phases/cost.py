@@ -93,7 +93,7 @@ def _turn(t: PhasesTile, fit: PhasesFit, resident: bool, in_vector: int) -> tupl
     slots = loads * fit.load + stores * fit.store + sums / 32 * fit.sum
     slots += (issued + staged / 64 * 3) * fit.issue
     units = (tensor**2 + (shared / fit.shared) ** 2 + (slots / 4) ** 2) ** 0.5
-    waits = fit.turn + fit.chunk * t.chunks + own
+    waits = fit.turn + fit.chunk * t.chunks + own + fit.line * t.stored_lines
     return units, waits + fit.moved * (stores + loads) / warps
 
 

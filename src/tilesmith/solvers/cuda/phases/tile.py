@@ -205,6 +205,18 @@ class PhasesTile(Configured):
             return self.form.out_vector(self.form.row_columns)
         return min(2, self.form.out_vector(self.box[2] * self.form.row_columns))
 
+    @steady
+    def stored_lines(self) -> int:
+        """Rows of results, or parts of long ones, that a warp stores one after another where bulk copies do not."""
+        if self.bulk or self.taps_on_n:
+            return 0
+        width, lanes = self.box[2], self.form.row_columns // self.out_vector
+        span = 32 // lanes
+        hops = -(-width // span) if span * lanes >= 24 else -(-width * lanes // 32)
+        under_way = 8 if self.out_vector * dtype(self.form.out_dtype).nbytes < 16 else 4
+        rows = self.results // (width * self.form.row_columns)
+        return -(-rows // self.warps) * -(-hops // under_way)
+
     @cached_property
     def padded(self) -> bool:
         """Whether the input's pixels are first copied to pieces of 16 bytes.
