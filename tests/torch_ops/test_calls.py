@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import tilesmith
+from tilesmith.dispatch.kept_calls import forget
 from tilesmith.errors import ArgumentError
 
 
@@ -355,6 +356,23 @@ def test_calls_that_follow_with_the_same_filter(activation, monkeypatch):
                 lambda w: pytorchs(randn(2, 4, 8, 8), w), (filter_,)))  # fmt: skip
     monkeypatch.setattr(tilesmith, "tensor_calls", None)  # the long way
     same(ours(randn(2, 4, 8, 8), filter_), pytorchs(randn(2, 4, 8, 8), filter_))
+
+
+@pytest.mark.parametrize(
+    ("call", "shapes"), [(tilesmith.conv, ((2, 4, 6, 5), (5, 4, 3, 3))), (tilesmith.gemm, ((7, 5), (5, 6)))]
+)
+def test_filters_made_anew_at_each_step_have_one_function_of_autograd(call, shapes):
+    x, kinds = randn(*shapes[0]).requires_grad_(), set()
+    for seed in range(3):
+        w = randn(*shapes[1], seed=seed).requires_grad_()
+        for _ in range(2):  # the second call with a filter is the short one
+            function = type(call(x, w, mode="fast").grad_fn)
+        kinds.add(function)
+    (kind,) = kinds
+    assert "RecordedLaunch" in kind.__name__ or "RecordedProduct" in kind.__name__
+    forget()
+    call(x, w, mode="fast")
+    assert type(call(x, w, mode="fast").grad_fn) is not kind  # a function kept would keep an outdated plan
 
 
 def test_checkpoints_hooks_versions_and_retained_graphs():

@@ -22,7 +22,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.problems.gemm import GemmSignature
 from tilesmith.problems.layouts import default_layout, dense_strides, parse_layout
 from tilesmith.problems.rewrite import Signature
-from tilesmith.runtime._runtime import torch_settings, torch_watches
+from tilesmith.runtime._runtime import run_kept, torch_watches
 from tilesmith.runtime.arguments import mixed, to_type
 from tilesmith.runtime.torch_rules import refuse_watched
 
@@ -32,7 +32,7 @@ _Call = Callable[..., Any]
 plain_types: set[type] = set()
 # What the package knows and this folder may not import: PyTorch's side of both calls.
 _package = sys.modules["tilesmith"]
-_PLAIN, _RECORDED, _OTHER = range(3)  # kinds of calls
+_PLAIN = 0  # the kind of a call that is no more than a launch, as run_kept says it
 _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
 
 
@@ -112,28 +112,22 @@ def conv(
     quick: tuple[Any, ...] | None = None
     try:
         if residual is None:
-            own = (id(w), b is None, options)
-            numpy = type(w) is np.ndarray
-            kind = _PLAIN if numpy else _kind_of_call(x, w, b)
-            if kind == _RECORDED:
-                recorded = with_gradients.get(own)
-                if recorded is not None and x.dim() == recorded[0] and not torch_watches():
-                    return recorded[1](x, w) if b is None else recorded[1](x, w, b)
-            elif kind == _PLAIN:
-                known = by_filter.get(own)
-                if known is not None:
-                    try:
-                        return known(x, w) if b is None else known(x, w, b)
-                    except ArgumentError:
-                        by_filter[own] = None
-                if numpy or not torch_watches():  # a trace records that a shape is read
-                    quick = (type(x), x.shape, w.shape, x.dtype, b is None, options)
-                    bound = by_shapes.get(quick)
-                    if bound is not None:
-                        y = bound(x, w) if b is None else bound(x, w, b)
-                        if own not in by_filter:
-                            _remember(own, bound, quick)
-                        return y
+            if b is None:
+                kept = run_kept(plain_types, by_filter, with_gradients, is_recording, options, x, w)
+            else:
+                kept = run_kept(plain_types, by_filter, with_gradients, is_recording, options, x, w, b)
+            if type(kept) is not int:
+                return kept
+            # A trace records that a shape is read.
+            if kept == _PLAIN and (type(w) is np.ndarray or not torch_watches()):
+                quick = (type(x), x.shape, w.shape, x.dtype, b is None, options)
+                bound = by_shapes.get(quick)
+                if bound is not None:
+                    y = bound(x, w) if b is None else bound(x, w, b)
+                    own = (id(w), b is None, options)
+                    if own not in by_filter:
+                        _remember(own, bound, quick)
+                    return y
     except ArgumentError:
         pass
     except TilesmithError:
@@ -203,13 +197,10 @@ def gemm(
     quick: tuple[Any, ...] | None = None
     try:
         if residual is None and bias is None and c is None:
-            numpy = type(b) is np.ndarray
-            kind = _PLAIN if numpy else _kind_of_call(a, b, None)
-            if kind == _RECORDED:
-                recorded = with_gradients.get((id(b), True, options))
-                if recorded is not None and a.dim() == recorded[0] and not torch_watches():
-                    return recorded[1](a, b)
-            elif numpy or (kind == _PLAIN and not torch_watches()):
+            kept = run_kept(plain_types, by_filter, with_gradients, is_recording, options, a, b)
+            if type(kept) is not int:
+                return kept
+            if kept == _PLAIN and (type(b) is np.ndarray or not torch_watches()):
                 quick = (type(a), a.shape, b.shape, a.dtype, options)
                 bound = by_shapes.get(quick)
                 if bound is not None:
@@ -223,18 +214,6 @@ def gemm(
     if _has_tensor(a, b, c, bias, residual):
         return _package.tensor_calls().gemm((a, b, c, bias, residual), options, quick)
     return run_gemm((a, b, c, bias, residual), options, quick)
-
-
-def _kind_of_call(x: Any, w: Any, b: Any) -> int:
-    """Whether a call of PyTorch's tensors is no more than a launch, or a launch whose gradients are recorded.
-
-    What watches the thread is no question here: the bound plan refuses to run then.
-    """
-    if type(x) not in plain_types or torch_settings():
-        return _OTHER
-    if not (x.requires_grad or w.requires_grad or (b is not None and b.requires_grad)):
-        return _PLAIN
-    return _RECORDED if is_recording() else _PLAIN
 
 
 def is_recording() -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -23,13 +23,16 @@ from tilesmith.torch_ops import gemm as _gemm
 from tilesmith.torch_ops.arguments import PLAIN_TYPES, ConvArguments, GemmArguments, is_batched
 from tilesmith.torch_ops.forms import ConvForm, conv_form
 from tilesmith.torch_ops.library import as_autocast
-from tilesmith.torch_ops.recording import record, recorded_launch
+from tilesmith.torch_ops.recording import record, recorded_launch, unwatched
 
 __all__ = ["conv", "gemm", "grouped_gemm", "scaled_gemm"]
 
 _C: Any = torch._C
 _LIMIT = 4096
 _forms: dict[Hashable, tuple[ConvForm, ConvArguments]] = {}
+# One for each plan, not for each filter: some models make their filters anew at each step.
+_recorded_launch = lru_cache(_LIMIT)(recorded_launch)
+_recorded_product = lru_cache(_LIMIT)(_gemm.recorded_product)
 eager.plain_types.update(PLAIN_TYPES)
 eager.is_traced = torch.compiler.is_dynamo_compiling
 eager.is_recording = _C.is_grad_enabled
@@ -109,7 +112,7 @@ def _keep(x: torch.Tensor, w: torch.Tensor, b: Any, options: Options, arguments:
     """Make the next call with this filter and these options a short one."""
     bound = arguments.bound_for(w, b)
     if bound is not None and arguments.before is arguments:
-        call = recorded_launch(bound, arguments)
+        call = _recorded_launch(unwatched(bound), arguments)
     else:
         call = partial(_recorded_conv, arguments)
     with contextlib.suppress(TypeError):  # a list among the options
@@ -143,7 +146,8 @@ def _known_form(options: Options, x: torch.Tensor, w: torch.Tensor) -> tuple[Con
     return found
 
 
-kept_calls.when_forgotten(_forms.clear)
+for _empty in (_forms.clear, _recorded_launch.cache_clear, _recorded_product.cache_clear):
+    kept_calls.when_forgotten(_empty)
 
 
 def _formed(form: ConvForm, arguments: ConvArguments | None, arrays: Arrays) -> Any:
@@ -212,7 +216,7 @@ def _keep_product(arrays: Arrays, options: Options) -> None:
     if bound is None:
         return
     plain = GemmArguments.of("none", 0.01, 0.0, 6.0, False, acc_dtype, mode, threads)
-    call = _gemm.recorded_product(bound, plain, bool(trans_a), bool(trans_b))
+    call = _recorded_product(unwatched(bound), plain, bool(trans_a), bool(trans_b))
     kept_calls.keep_recorded((id(arrays[1]), True, options), arrays[0].dim(), call)
 
 

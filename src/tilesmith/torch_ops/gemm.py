@@ -43,7 +43,8 @@ def recorded_product(launch: Launch, options: GemmArguments, trans_a: bool, tran
     """The call of ``a, b`` without bias and activation as one launch whose gradients are recorded: where nothing but
     gradients is asked for. A class of its own, as ``recording.recorded_launch`` says.
 
-    ``launch`` takes the matrices as they are, and raises ``ArgumentError`` where they lie otherwise.
+    ``launch`` takes the matrices as they are, and raises ``ArgumentError`` where they lie otherwise. Whoever calls it
+    has asked whether anything watches the thread.
     """
     acc_dtype, mode, threads = options.sums
     how: dict[str, Any] = {"acc_dtype": acc_dtype, "mode": mode, "threads": threads}

@@ -99,10 +99,12 @@ def recorded_launch(launch: Launch, options: Recordable) -> Launch:
     """The call of ``x, w`` and, if there is one, the bias as one launch whose gradients are recorded: where nothing but
     gradients is asked for, and the activation has its gradient from the result.
 
-    ``launch`` takes the tensors as they are, and raises ``ArgumentError`` where they lie otherwise.
+    ``launch`` takes the tensors as they are, and raises ``ArgumentError`` where they lie otherwise. Whoever calls it
+    has asked whether anything watches the thread.
 
-    NOTE: a class of its own for each launch. What it closes over need not pass through PyTorch at each call: that was
-    0.5 us of the 5.9 that recording took on a CPU (``benchmarks/host.py``, with gradients and without).
+    NOTE: a class of its own for each launch, which takes 31 us to make. What it closes over need not pass through
+    PyTorch at each call: that was 0.5 us of the 5.9 that recording took on a CPU (``benchmarks/host.py``, with
+    gradients and without).
     """
     linear = options.is_linear
 
@@ -125,6 +127,11 @@ def recorded_launch(launch: Launch, options: Recordable) -> Launch:
             return options.gradients(dy, x, w, (to_x, to_w, any(to_b)))[: len(wanted)]
 
     return RecordedLaunch.apply  # type: ignore[no-any-return]
+
+
+def unwatched(bound: Launch) -> Launch:
+    """A bound plan as a launch that does not ask once more whether anything watches the thread."""
+    return getattr(bound, "unwatched", bound)
 
 
 class RecordedArgument(LevelFunction):  # type: ignore[misc]

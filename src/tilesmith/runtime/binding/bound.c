@@ -373,7 +373,15 @@ static void prepared_dealloc(prepared_plan *self) {
   Py_DECREF(type);
 }
 
+/* For callers that have asked themselves whether anything watches. */
+static PyObject *bound_unwatched(bound_plan *self, PyObject *const *arguments, Py_ssize_t count) {
+  return self->loaded->sizes.is_cuda ? device_call(self, NULL, arguments, count, NULL)
+                                     : host_call(self, NULL, arguments, count, NULL);
+}
+
 static PyMethodDef bound_methods[] = {
+    {"unwatched", (PyCFunction)(void (*)(void))bound_unwatched, METH_FASTCALL,
+     "unwatched(*tensors): as a call, where the caller knows that no trace, mode or transform watches the thread."},
     {"prepare", (PyCFunction)(void (*)(void))bound_prepare, METH_FASTCALL,
      "prepare(filter): a callable that takes the remaining tensors; the filter is packed now, and must not change."},
     {"pack", (PyCFunction)(void (*)(void))bound_pack, METH_FASTCALL,

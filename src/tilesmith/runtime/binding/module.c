@@ -1,4 +1,5 @@
 /* The extension module: plans loaded from bytes, with buffers for their calls. */
+#include "kept.h"
 #include "loaded.h"
 #include "torch_rules.h"
 #include "ts_pool.h"
@@ -272,6 +273,9 @@ static PyMethodDef module_methods[] = {
      "Whether a trace, a mode, a transform or a tangent of PyTorch may watch this thread."},
     {"torch_settings", torch_settings, METH_NOARGS,
      "Whether autocast, a profiler or deterministic algorithms of PyTorch are switched on."},
+    {"run_kept", (PyCFunction)(void (*)(void))run_kept, METH_FASTCALL,
+     "run_kept(types, by_filter, with_gradients, is_recording, options, x, w[, b]): what a kept call returns, or a "
+     "kind."},
     {"is_public_key", is_public_key, METH_O, "is_public_key(bytes): whether they are a public key of ed25519."},
     {"unlzma", unlzma, METH_VARARGS,
      "unlzma(stored, size): the `size` bytes that a package stores as LZMA; None for bytes that are no such stream."},

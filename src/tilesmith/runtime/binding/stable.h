@@ -11,6 +11,8 @@
 typedef PyObject *(*vectorcallfunc)(PyObject *callable, PyObject *const *arguments, size_t flags, PyObject *keywords);
 PyAPI_FUNC(PyObject *) PyVectorcall_Call(PyObject *callable, PyObject *tuple, PyObject *keywords);
 PyAPI_FUNC(PyObject *)
+    PyObject_Vectorcall(PyObject *callable, PyObject *const *arguments, size_t flags, PyObject *keywords);
+PyAPI_FUNC(PyObject *)
     PyObject_VectorcallMethod(PyObject *name, PyObject *const *arguments, size_t flags, PyObject *keywords);
 #define PY_VECTORCALL_ARGUMENTS_OFFSET ((size_t)1 << (8 * sizeof(size_t) - 1))
 #define PyVectorcall_NARGS(flags) ((Py_ssize_t)((flags) & ~PY_VECTORCALL_ARGUMENTS_OFFSET))

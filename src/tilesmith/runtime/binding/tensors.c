@@ -165,6 +165,10 @@ tensor_kind tensor_kind_of(PyObject *object) {
   return PyArray_Check(object) ? KIND_NUMPY : type_of(object)->kind;
 }
 
+int tensor_is_array(PyObject *object) {
+  return PyArray_CheckExact(object);
+}
+
 int tensor_is_torch(PyObject *object) {
   const tensor_kind kind = tensor_kind_of(object);
   return kind == KIND_DLPACK || kind == KIND_TORCH;

@@ -37,6 +37,9 @@ void spec_clear(tensor_spec *spec);
 
 tensor_kind tensor_kind_of(PyObject *object);
 
+/* Whether it is a NumPy array, and of no subclass. */
+int tensor_is_array(PyObject *object);
+
 /* Whether it is PyTorch's, or offers what PyTorch's tensors do. */
 int tensor_is_torch(PyObject *object);
 

@@ -74,25 +74,28 @@ static int any_yes(int from, int to, PyObject *torch) {
   return 0;
 }
 
-static int is_watched(PyObject *torch) {
-  return in_dual_level(torch) || any_yes(0, HIDING, torch);
+int torch_is_watched(void) {
+  PyObject *torch = loaded_torch();
+  return torch != NULL && (in_dual_level(torch) || any_yes(0, HIDING, torch));
+}
+
+int torch_has_settings(void) {
+  PyObject *torch = loaded_torch();
+  return torch != NULL && any_yes(HIDING, QUESTIONS, torch);
 }
 
 PyObject *torch_settings(PyObject *module, PyObject *unused) {
   (void)module, (void)unused;
-  PyObject *torch = loaded_torch();
-  return PyBool_FromLong(torch != NULL && any_yes(HIDING, QUESTIONS, torch));
+  return PyBool_FromLong(torch_has_settings());
 }
 
 PyObject *torch_watches(PyObject *module, PyObject *unused) {
   (void)module, (void)unused;
-  PyObject *torch = loaded_torch();
-  return PyBool_FromLong(torch != NULL && is_watched(torch));
+  return PyBool_FromLong(torch_is_watched());
 }
 
 int torch_check_call(PyObject *const *tensors, Py_ssize_t count) {
-  PyObject *torch = loaded_torch();
-  if (torch == NULL || !is_watched(torch)) return 0;
+  if (!torch_is_watched()) return 0;
   PyObject *all = PyTuple_New(count);
   for (Py_ssize_t i = 0; all != NULL && i < count; i++)
     PyTuple_SetItem(all, i, Py_NewRef(tensors[i]));
@@ -102,14 +105,10 @@ int torch_check_call(PyObject *const *tensors, Py_ssize_t count) {
 }
 
 int torch_check_result(PyObject *out) {
-  PyObject *
-    requires
-  = PyObject_GetAttrString(out, "requires_grad");
-  if (requires == NULL) PyErr_Clear();
-  const int refused =
-    requires ==
-                 Py_True ? ask_python("refuse_result", out) : 0;
-  Py_XDECREF(requires);
+  PyObject *recorded = PyObject_GetAttrString(out, "requires_grad");
+  if (recorded == NULL) PyErr_Clear();
+  const int refused = recorded == Py_True ? ask_python("refuse_result", out) : 0;
+  Py_XDECREF(recorded);
   return refused;
 }
 

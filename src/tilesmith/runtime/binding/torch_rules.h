@@ -7,8 +7,12 @@
 /* 0, or -1 with ArgumentError set if a trace, a dispatch mode or a transform watches this thread. */
 int torch_check_call(PyObject *const *tensors, Py_ssize_t count);
 
-/* Functions of the module. Whether a trace, a mode, a transform or a tangent may watch this thread; whether PyTorch has
- * settings that its own operators obey: autocast, a profiler, deterministic algorithms. */
+/* Whether a trace, a mode, a transform or a tangent may watch this thread; whether PyTorch has settings that its own
+ * operators obey: autocast, a profiler, deterministic algorithms. */
+int torch_is_watched(void);
+int torch_has_settings(void);
+
+/* The same as functions of the module. */
 PyObject *torch_watches(PyObject *module, PyObject *unused);
 PyObject *torch_settings(PyObject *module, PyObject *unused);
 

@@ -17,7 +17,7 @@ from tilesmith.dispatch import kept_calls
 from tilesmith.errors import ArgumentError
 from tilesmith.runtime._runtime import torch_settings, torch_watches
 from tilesmith.torch_ops.arguments import PLAIN_TYPES, ConvArguments, GemmArguments
-from tilesmith.torch_ops.recording import recorded_launch
+from tilesmith.torch_ops.recording import recorded_launch, unwatched
 
 Optional = torch.Tensor | None
 Run = Callable[[torch.Tensor, torch.Tensor, Optional, Optional], torch.Tensor]
@@ -132,7 +132,7 @@ def launches(
     run = _with_all(bound, b is None, z is None, packed)
     if z is not None or not arguments.is_linear:
         return run, None, packed
-    launch = recorded_launch((lambda x, w, b=None: run(x, w, b, None)) if packed else bound, arguments)
+    launch = recorded_launch((lambda x, w, b=None: run(x, w, b, None)) if packed else unwatched(bound), arguments)
     recorded: Run = (lambda x, w, b, z: launch(x, w)) if b is None else (lambda x, w, b, z: launch(x, w, b))
     return run, recorded, packed
 
