@@ -39,6 +39,7 @@ LATER = (
     "channels_first",
     "networks",
     "irregular_random",
+    "irregular_fp16",
     "network_layers",
     "grouped_volumes",
     "gemm_tvm",

@@ -1,4 +1,4 @@
-"""benchmarks/problems/irregular_random.txt is what its command draws, and every line is a problem."""
+"""The lists that a command draws or copies are what it prints, and every line is a problem."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tilesmith.problems.driver import read_commands
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-LIST = BENCHMARKS / "problems" / "irregular_random.txt"
 
 
-def test_the_list_is_what_its_command_draws():
-    drawn = subprocess.run(
-        [sys.executable, BENCHMARKS / "irregular_random.py"], capture_output=True, text=True, timeout=60, check=True
+@pytest.mark.parametrize(("name", "count"), [("irregular_random", 120), ("irregular_fp16", 96)])
+def test_a_list_is_what_its_command_prints(name, count):
+    path = BENCHMARKS / "problems" / f"{name}.txt"
+    printed = subprocess.run(
+        [sys.executable, BENCHMARKS / f"{name}.py"], capture_output=True, text=True, timeout=60, check=True
     )
-    assert LIST.read_text() == drawn.stdout
-    lines = list(read_commands(str(LIST)))
-    assert len(lines) == 120
+    assert path.read_text() == printed.stdout
+    lines = list(read_commands(str(path)))
+    assert len(lines) == count
     assert not [line.error for line in lines if line.command is None]
-    assert len({signature.key() for line in lines for _, signature in line.command.signatures}) == 120
+    assert len({signature.key() for line in lines for _, signature in line.command.signatures}) == count
