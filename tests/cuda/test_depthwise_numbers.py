@@ -10,7 +10,7 @@ from tilesmith.problems.epilogue import Epilogue
 from tilesmith.solvers.cuda.depthwise.solver import DepthwiseCudaSolver
 from tilesmith.solvers.cuda.depthwise_mma.solver import DepthwiseMmaSolver
 from tilesmith.solvers.cuda.depthwise_planes.solver import DepthwisePlanesSolver
-from tilesmith.solvers.solver import Accepted, Config
+from tilesmith.solvers.solver import Accepted, Config, Rejected
 from tilesmith.toolchain.build import build_unit
 
 # The values of configs are those of the solver's axes, in their order.
@@ -19,9 +19,10 @@ LONG = Epilogue(bias=True, activation="gelu", residual=True)
 FULL = Epilogue(bias=True, activation="leaky_relu", residual=True)
 
 
-def last(c, size, taps, mode="fwd", n=2, dtype="bf16", **more):
+def last(c, size, taps, mode="fwd", n=2, dtype="bf16", each=1, **more):
     layout = "NHWC" if len(size) == 2 else "NDHWC"
-    return ConvSignature((n, *size, c), (c, *taps, 1), groups=c, mode=mode, dtype=dtype, shared_layout=layout, **more)
+    more = {"mode": mode, "dtype": dtype, "shared_layout": layout, **more}
+    return ConvSignature((n, *size, c), (c * each, *taps, 1), groups=c, **more)
 
 
 def first(c, size, taps, mode="fwd", n=2, dtype="bf16", **more):
@@ -56,6 +57,18 @@ CASES = [
      (2, 2, 3, 64, 1, 0, 0)),  # the filter in memory
     (GATHER, last(4, (4, 7, 5), (3, 3, 2), "wrw", n=3, padding=1, stride=(2, 2, 1), dilation=(1, 1, 2)),
      (2, 2, 3, 64, 0, 2, 2)),
+    # Several results of a channel: as many as a thread has, more, fewer, and an odd number.
+    (GATHER, last(10, (7, 9), (3, 2), each=2, padding=1, stride=(2, 1), epilogue=FULL), (2, 2, 3, 64, 1, 0, 0)),
+    (GATHER, last(6, (7, 8), (9, 9), each=4, padding=4, dtype="fp16"), (2, 2, 3, 64, 1, 0, 0)),  # a loop over rows
+    (GATHER, last(12, (5, 6), (3, 3), each=2, padding=1, dtype="fp32", epilogue=LONG), (4, 2, 3, 64, 1, 0, 0)),
+    (GATHER, last(5, (4, 6, 5), (2, 3, 3), each=3, padding=1), (1, 2, 3, 64, 1, 0, 0)),
+    (GATHER, last(6, (9, 14), (13, 15), each=2, n=1, padding=(6, 7)), (2, 3, 3, 128, 1, 0, 0)),  # taps beyond 128
+    (GATHER, last(6, (5, 20), (12, 31), each=2, n=1, padding=((5, 6), (15, 15)), dtype="fp32"),
+     (1, 2, 2, 128, 1, 0, 0)),
+    (GATHER, last(6, (9, 14), (13, 15), "wrw", each=2, padding=(6, 7)), (2, 1, 6, 128, 0, 1, 2)),
+    (GATHER, last(10, (7, 9), (3, 7), "wrw", each=2, padding=(1, 3), stride=2), (2, 2, 3, 64, 0, 2, 2)),
+    (GATHER, last(6, (6, 7), (5, 5), "wrw", n=3, each=2, padding=2, dtype="fp16"), (4, 2, 3, 64, 0, 2, 2)),
+    (GATHER, last(5, (3, 6, 5), (2, 3, 3), "wrw", each=3, padding=1, dtype="fp32"), (1, 2, 3, 64, 0, 2, 2)),
 ]  # fmt: skip
 
 
@@ -93,3 +106,19 @@ def test_numbers(solver, signature, values, emulating):
     assert solver.search_space(geometry, H200).contains(chosen)
     made = executable(signature, solver.draft(geometry, chosen, H200), emulating)
     check_numbers(signature, made)
+
+
+def test_several_results_of_a_channel_are_for_sums_over_pixels_alone():
+    def layer(each, mode="fwd"):
+        return last(16, (9, 9), (3, 3), mode, each=each).canonical.geometry
+
+    assert GATHER.applicable(layer(2), H200) == GATHER.applicable(layer(2, "wrw"), H200) == Accepted()
+    assert isinstance(GATHER.applicable(layer(2, "bwd"), H200), Rejected)
+    assert all(isinstance(solver.applicable(layer(2), H200), Rejected) for solver in (MMA, PLANES))
+    # A thread has whole shares of a channel's results, or of whole channels.
+    spaces = {each: GATHER.search_space(layer(each), H200) for each in (2, 3, 4)}
+    fits = {
+        each: [vec for vec in (1, 2, 4, 8) if space.contains(gathers(vec, 2, 3, 64, 1, 0, 0))]
+        for each, space in spaces.items()
+    }
+    assert fits == {2: [1, 2, 4, 8], 3: [1], 4: [1, 2, 4, 8]}

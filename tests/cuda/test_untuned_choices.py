@@ -52,6 +52,11 @@ def signature(sizes, direction=1, filter_="-y 1 -x 1"):
         (signature("-n 128 -c 8 -H 28 -W 28 -k 8 -g 4 -p 1 -q 1", 1, "-y 3 -x 3"), "mma_narrow_groups"),
         # mma_dense: 57 us; 172 with the filter's 20 channels padded to 24
         (signature("-n 33 -c 40 -H 56 -W 56 -k 40 -g 2 -p 1 -q 1", 1, "-y 3 -x 3"), "mma_narrow_groups"),
+        # Several results a channel: as dense layers they had several times the estimate.
+        (signature("-n 4 -c 1024 -H 38 -W 38 -k 2048 -g 1024 -p 4 -q 4", 1, "-y 9 -x 9"), "cuda_depthwise"),
+        (signature("-n 4 -c 1024 -H 38 -W 38 -k 2048 -g 1024 -p 3 -q 3", 4, "-y 7 -x 7"), "cuda_depthwise"),
+        (signature("-n 1 -c 96 -H 38 -W 38 -k 288 -g 96 -p 15 -q 15", 1, "-y 31 -x 31"), "cuda_depthwise"),
+        (signature("-n 4 -c 1024 -H 38 -W 38 -k 2048 -g 1024 -p 3 -q 3", 1, "-y 7 -x 7"), "mma_narrow_groups"),
     ],
 )
 def test_few_channels_do_not_get_slow_kernels(problem, solver):

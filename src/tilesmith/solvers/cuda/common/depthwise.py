@@ -15,14 +15,17 @@ from tilesmith.solvers.solver import Config, Configured, Geometry, Rejected, Sea
 from tilesmith.targets.target import CudaTarget
 
 
-def refused_depthwise(problem: Geometry) -> Rejected | None:
-    """Why no family of depthwise convolutions computes ``problem``; None if it is one."""
+def refused_depthwise(problem: Geometry, *, multiplied: bool = False) -> Rejected | None:
+    """Why no family of depthwise convolutions computes ``problem``; None if it is one.
+
+    ``multiplied``: several results of each channel are one, too, but for backward data, which sums over them.
+    """
     if not isinstance(problem, ConvGeometry):
         return Rejected(reasons.OP)
     g = problem
     if g.direction not in ("fwd", "bwd", "wrw"):
         return Rejected(reasons.DIRECTION, g.direction)
-    if not g.groups == g.c == g.k or g.c == 1:
+    if g.groups != g.c or g.c == 1 or (g.k != g.c and not (multiplied and g.direction != "bwd")):
         return Rejected(reasons.GROUPS, f"{g.groups} groups of {g.c} and {g.k} channels")
     operand, filter_, result = {"fwd": (g.x, g.w, g.y), "bwd": (g.y, g.w, g.x), "wrw": (g.x, g.y, g.w)}[g.direction]
     if operand.dtype != filter_.dtype or operand.dtype not in RESULTS or result.dtype not in RESULTS:

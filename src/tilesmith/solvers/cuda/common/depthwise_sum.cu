@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(256) @SYM@(TS_PARAMETERS) {
                 e = w * STRIDE_W + s * DILATION_W - PAD_W;
       float v = 0.0f;
       if ((u32)a < (u32)run.in_d && (u32)b < (u32)run.in_h && (u32)e < (u32)run.in_w)
-        v = widened(run.x[n * run.in_n + a * run.in_depth + b * run.in_row + e * run.in_column + c]);
+        v = widened(run.x[n * run.in_n + a * run.in_depth + b * run.in_row + e * run.in_column + c / MULTIPLIER]);
       const Element by = run.dy[n * run.out_n + d * run.out_depth + h * run.out_row + w * run.out_column + c];
       part = fmaf(v, widened(by), part);
     }

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import DepthwiseFit
 
 
+# With several results a channel no kernel was timed yet: those of other families, which were, come first.
+_UNTIMED = 1.5
+
+
 def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     """A soft maximum of issue, waiting, L1 cache and memory, which overlap, plus the launches."""
     target, warps = t.target, ceil(t.lanes * t.slots / 32)
@@ -38,9 +42,9 @@ def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     computing, moving = cycles / target.clock_hz, _moved(t) / (fit.bandwidth * target.bytes_per_s)
     seconds = fit.start + float((moving**fit.norm + computing**fit.norm) ** (1 / fit.norm))
     if t.weights:
-        partial = t.parts * taps * t.g.c * 4
+        partial = t.parts * taps * t.g.k * 4
         seconds += fit.second_kernel + 2 * partial / (fit.bandwidth * target.bytes_per_s)
-    return seconds
+    return seconds * (_UNTIMED if t.multiplier > 1 else 1.0)
 
 
 def _tile(t: DepthwiseTile, fit: DepthwiseFit) -> tuple[float, float, float]:
@@ -57,4 +61,4 @@ def _tile(t: DepthwiseTile, fit: DepthwiseFit) -> tuple[float, float, float]:
 
 def _moved(t: DepthwiseTile) -> float:
     g, size = t.g, dtype(t.g.x.dtype).nbytes
-    return float(g.n * (prod(g.input) + prod(g.output)) * g.c * size)
+    return float(g.n * (prod(g.input) * g.c + prod(g.output) * g.k) * size)

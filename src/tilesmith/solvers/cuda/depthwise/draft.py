@@ -33,7 +33,7 @@ def depthwise_draft(t: DepthwiseTile) -> Draft:
         })  # fmt: skip
     arguments = (
         *pointers,
-        *integers("int", channels=g.c, tiles=t.tiles),
+        *integers("int", channels=g.k, tiles=t.tiles),
         *divisors(tiles_h=t.tiles_h, tiles_w=t.tiles_w, out_d=result.shape[2]),
         *integers("int", in_d=source.shape[2], in_h=source.shape[3], in_w=source.shape[4]),
         *integers("int", out_h=result.shape[3], out_w=result.shape[4]),
@@ -46,7 +46,7 @@ def depthwise_draft(t: DepthwiseTile) -> Draft:
     if not t.weights:
         return Draft((first,), (launch,))
     second, total = depthwise_sum(g, t.parts, "depthwise", _tile(t), t.target)
-    return Draft((first, second), (launch, total), workspace_bytes=t.parts * prod(g.filter) * g.c * 4)
+    return Draft((first, second), (launch, total), workspace_bytes=t.parts * prod(g.filter) * g.k * 4)
 
 
 def _tile(t: DepthwiseTile) -> str:
@@ -63,6 +63,7 @@ def _source(t: DepthwiseTile, name: str, op: str, out: str, arguments: tuple[Arg
         "KD": g.filter[0], "R": g.filter[1], "S": g.filter[2], "TH": v["rows_per_thread"],
         "TW": v["columns_per_thread"], "VEC": v["channels_per_thread"], "AHEAD": v["rows_ahead"],
         "TAP_ROWS": v["filter_rows"], "SPAN": t.span,
+        "MULTIPLIER": t.multiplier, "INPUTS": t.inputs,
         "LANES": t.lanes, "THREADS": t.lanes * t.slots, "BLOCKS": t.resident,
     }  # fmt: skip
     for axis, i in (("D", 0), ("H", 1), ("W", 2)):

@@ -94,20 +94,20 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
   const int h0 = (line - slice * run.tiles_h) * TH, w0 = (tile - line * run.tiles_w) * TW;
   const int top = (BACK ? h0 / STRIDE_H : h0 * STRIDE_H) + FIRST_H,
             left = (BACK ? w0 / STRIDE_W : w0 * STRIDE_W) + FIRST_W;
-  const Element *const from = x + (i64)n * run.in_n + top * run.in_row + left * run.in_column + c0;
+  const Element *const from = x + (i64)n * run.in_n + top * run.in_row + left * run.in_column + c0 / MULTIPLIER;
 
   float sums[TH][TW][VEC]; // begin with the bias
 #pragma unroll
   for (int i = 0; i < TH * TW * VEC; i++) sums[i / (TW * VEC)][i / VEC % TW][i % VEC] = widened(of_channels[i % VEC]);
-  Vector ahead[AHEAD + 1][HELD];
+  Inputs ahead[AHEAD + 1][HELD];
   int plane = 0; // of inputs; forward, one that does not exist is zeros
-  auto fetch = [&](int h, Vector(&row)[HELD]) {
+  auto fetch = [&](int h, Inputs(&row)[HELD]) {
     const bool in_image = (u32)(top + h) < (u32)run.in_h && (!DEEP || (u32)plane < (u32)run.in_d);
     const Element *const at = opaque(from + (DEEP ? (i64)plane * run.in_depth : 0) + h * run.in_row);
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++)
       if (used(j + FIRST_W, TW, S, STRIDE_W, PAD_W, DILATION_W))
-        row[j] = Vector::load(at + j * run.in_column, in_image && (u32)(left + j) < (u32)run.in_w);
+        row[j] = Inputs::load(at + j * run.in_column, in_image && (u32)(left + j) < (u32)run.in_w);
   };
 #pragma unroll 1
   for (int kd = 0; kd < KD; kd++) {
@@ -145,7 +145,8 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
                 for (int v = 0; v < VEC; v++) {
                   const float by = IN_SHARED ? plane_filter[((r * S + s) * LANES + threadIdx.x) * VEC + v]
                                              : filter[IN_SHARED ? 0 : r * S + s][v];
-                  sums[i][j][v] = fmaf(ahead[slot][column == NONE ? 0 : column - FIRST_W][v], by, sums[i][j][v]);
+                  sums[i][j][v] =
+                      fmaf(ahead[slot][column == NONE ? 0 : column - FIRST_W][input_of(v)], by, sums[i][j][v]);
                 }
               }
           }

@@ -44,7 +44,9 @@ AXES = (
 
 
 class DepthwiseCudaSolver(Unranked):
-    """One input and one output channel a group, channels-last, images in up to three dimensions, sums in fp32."""
+    """One input channel a group, and one result or, but for backward data, several; channels-last, images in up to
+    three dimensions, sums in fp32.
+    """
 
     name = "cuda_depthwise"
     revision = 1
@@ -55,7 +57,7 @@ class DepthwiseCudaSolver(Unranked):
 
     @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
-        refused = refused_depthwise(problem)
+        refused = refused_depthwise(problem, multiplied=True)
         if refused is not None:
             return refused
         g = _conv(problem)

@@ -7,13 +7,13 @@ from functools import lru_cache
 from math import prod
 
 from tilesmith.problems.dtypes import dtype
-from tilesmith.problems.geometry import ConvGeometry
+from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
 from tilesmith.solvers.cuda.common.depthwise import DepthwiseConfigured
 from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
 
-_MAX_TAPS = 128
+_MAX_TAPS = 128  # of one result a channel: tensor cores have kernels for larger filters
 _MAX_UNROLLED = 4096  # multiply-adds of a thread's tile
 # Instructions of a tile whose rows are all in the text: beyond, kernels add more than 10 kB to a package. (Those of
 # fp32 may: see `rolled`.)
@@ -23,6 +23,7 @@ _MOST_OF_WEIGHTS = 1600
 _MOST_OF_ROW = 400  # multiply-adds of a row of inputs, of which a loop's text has two
 _MAX_SUMS = 112
 _MAX_SHARED = 48 * 1024
+_MOST_LANES, _FEW_LANES = 64, 32  # along channels; few where the filters of many would fill shared memory
 _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
 
 
@@ -37,7 +38,26 @@ class DepthwiseTile(DepthwiseConfigured):
     @cached_property
     def lanes(self) -> int:
         """Threads side by side along channels: the fewest idle ones."""
-        return _lanes(self.g.c // self.value["channels_per_thread"], self.value["threads"])
+        most = _FEW_LANES if self.many_taps else _MOST_LANES
+        return _lanes(self.g.k // self.value["channels_per_thread"], min(self.value["threads"], most))
+
+    @property
+    def multiplier(self) -> int:
+        """Results of a channel."""
+        return self.g.k // self.g.c
+
+    @property
+    def most_shared(self) -> int:
+        return self.target.shared_bytes_per_block if self.many_taps and not self.weights else _MAX_SHARED
+
+    @property
+    def many_taps(self) -> bool:
+        return self.g.filter[1] * self.g.filter[2] > _MAX_TAPS
+
+    @property
+    def inputs(self) -> int:
+        """Channels that a thread's results are sums of."""
+        return max(1, self.value["channels_per_thread"] // self.multiplier)
 
     @cached_property
     def slots(self) -> int:
@@ -46,7 +66,7 @@ class DepthwiseTile(DepthwiseConfigured):
 
     @cached_property
     def channel_blocks(self) -> int:
-        return -(-(self.g.c // self.value["channels_per_thread"]) // self.lanes)
+        return -(-(self.g.k // self.value["channels_per_thread"]) // self.lanes)
 
     @cached_property
     def image(self) -> tuple[int, int]:
@@ -106,7 +126,8 @@ class DepthwiseTile(DepthwiseConfigured):
         """
         g = self.g
         steady = g.dilation[1] == 1 and (g.stride[1] == 1 if self.back else g.stride[1] <= g.filter[1])
-        return not self.weights and steady and self.halves and self.instructions > self.most_unrolled
+        long = self.instructions > self.most_unrolled
+        return not self.weights and steady and (self.halves or self.many_taps) and long
 
     @property
     def halves(self) -> bool:
@@ -170,7 +191,8 @@ class DepthwiseTile(DepthwiseConfigured):
                 + 48
             )
         # From shared memory the compiler still fetches it far ahead.
-        filter_ = g.filter[1] * g.filter[2] * v["channels_per_thread"] // (2 if self.in_shared else 1)
+        rows = 2 if self.many_taps else g.filter[1]  # a loop's text has one or two
+        filter_ = rows * g.filter[2] * v["channels_per_thread"] // (2 if self.in_shared else 1)
         return int(
             v["rows_per_thread"] * v["columns_per_thread"] * v["channels_per_thread"]
             + filter_
@@ -234,36 +256,37 @@ class DepthwiseTile(DepthwiseConfigured):
         tallest = 4 if g.filter[1] >= 5 else 8 if self.weights else 14
         if v["rows_per_thread"] > max(tallest, g.stride[1] if self.back else 1):
             return False
-        taps = g.filter[1] * g.filter[2]
+        # With several results a channel, the other families have no large filters.
+        if self.many_taps and (self.multiplier == 1 or not (self.weights or self.rolled)):
+            return False
         # Longer texts add more than 10 kB to a package, and so do three rows of inputs in a loop.
         if self.instructions > self.most_unrolled and not self.rolled and (self.halves or self.weights):
             return False
         if self.rolled and (v["rows_ahead"] > 1 or self.row_text > _MOST_OF_ROW):
             return False
-        if (
-            self.work > _MAX_UNROLLED
-            or taps > _MAX_TAPS
-            or self.registers > 200
-            or (self.weights and self.held_registers > 224)
-        ):
+        if self.work > _MAX_UNROLLED or self.registers > 200 or (self.weights and self.held_registers > 224):
             return False
-        if v["channels_per_thread"] > vector_of(g) or self.shared_bytes > _MAX_SHARED or self.parts > MAX_INDEX:
+        vec, each = v["channels_per_thread"], self.multiplier
+        if (vec % each and each % vec) or self.inputs > _vector(g.x, g.c):
+            return False
+        if vec > vector_of(g) or self.shared_bytes > self.most_shared or self.parts > MAX_INDEX:
             return False
         return self.channel_blocks <= 65535
 
 
 @lru_cache(maxsize=256)
-def _lanes(vectors: int, threads: int) -> int:
-    most = min(threads, vectors, 64)
+def _lanes(vectors: int, most: int) -> int:
+    most = min(most, vectors)
     return min(range(max(1, most // 2), most + 1), key=lambda n: (-(-vectors // n) * n, -n))
 
 
 @lru_cache(maxsize=256)
 def vector_of(g: ConvGeometry) -> int:
-    """How many channels can move at once."""
-    found = 8
-    for view in (g.x, g.y):
-        sizes, strides = (view.shape[0], *view.shape[2:]), (view.strides[0], *view.strides[2:])
-        steps = [stride for size, stride in zip(sizes, strides, strict=True) if size > 1]
-        found = min(found, widest(16 // dtype(view.dtype).nbytes, [g.c, *steps]))
-    return found
+    """How many channels of results can move at once."""
+    return min(_vector(g.x, g.c), _vector(g.y, g.k)) if g.c == g.k else _vector(g.y, g.k)
+
+
+def _vector(view: TensorView, channels: int) -> int:
+    sizes, strides = (view.shape[0], *view.shape[2:]), (view.strides[0], *view.strides[2:])
+    steps = [stride for size, stride in zip(sizes, strides, strict=True) if size > 1]
+    return min(8, widest(16 // dtype(view.dtype).nbytes, [channels, *steps]))

@@ -9,21 +9,25 @@ template <> struct Word<4> {
   typedef u32 type;
 };
 
-// VEC neighbouring channels; what does not exist is zero.
-struct Vector {
-  typename Word<VEC * sizeof(Element)>::type bits;
-  TS_MMA_DEVICE Vector load(const Element *from, bool exists) {
-    Vector v = {};
-    if (exists) v.bits = *(const typename Word<VEC * sizeof(Element)>::type *)from;
+// N neighbouring channels; what does not exist is zero.
+template <int N> struct Channels {
+  typename Word<N * sizeof(Element)>::type bits;
+  TS_MMA_DEVICE Channels load(const Element *from, bool exists) {
+    Channels v = {};
+    if (exists) v.bits = *(const typename Word<N * sizeof(Element)>::type *)from;
     return v;
   }
   TS_MMA_METHOD float operator[](int i) const {
-    if constexpr (VEC > 1 && sizeof(Element) == 2)
+    if constexpr (N > 1 && sizeof(Element) == 2)
       return half_of(Element(), ((const u32 *)&bits)[i / 2], i % 2);
     else
       return widened(((const Element *)&bits)[i]);
   }
 };
+// Of a thread's VEC results, and of the channels that they are sums of: with a multiplier several results have the same.
+typedef Channels<VEC> Vector;
+typedef Channels<INPUTS> Inputs;
+TS_MMA_CONSTANT int input_of(int result) { return result * INPUTS / VEC; }
 
 // An address of global memory of which the compiler knows nothing else: it would take sums of addresses apart, and add
 // up each anew.

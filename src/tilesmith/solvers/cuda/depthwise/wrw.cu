@@ -52,17 +52,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
       const int top = h0 * STRIDE_H - PAD_H + r0 * DILATION_H, left = w0 * STRIDE_W - PAD_W;
       const int plane = DEEP ? d0 * STRIDE_D + kd * DILATION_D - PAD_D : 0;
       const i64 slice_x = (i64)n * run.in_n + (DEEP ? (i64)plane * run.in_depth : 0);
-      const Element *const from = x + slice_x + top * run.in_row + left * run.in_column + c0;
+      const Element *const from = x + slice_x + top * run.in_row + left * run.in_column + c0 / MULTIPLIER;
 #pragma unroll
       for (int h = 0; h < ROWS; h++) {
         if (!row_used(h)) continue;
         const bool in_image = (u32)(top + h) < (u32)run.in_h && (!DEEP || (u32)plane < (u32)run.in_d);
         const Element *const at = opaque(from + h * run.in_row);
-        Vector row[COLUMNS];
+        Inputs row[COLUMNS];
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++)
           if (column_used(j))
-            row[j] = Vector::load(at + j * run.in_column, in_image && (u32)(left + j) < (u32)run.in_w);
+            row[j] = Inputs::load(at + j * run.in_column, in_image && (u32)(left + j) < (u32)run.in_w);
 #pragma unroll
         for (int r = 0; r < TAP_ROWS; r++)
 #pragma unroll
@@ -74,7 +74,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) @SYM@(TS_PARAMETER
               for (int j = 0; j < TW; j++)
 #pragma unroll
                 for (int v = 0; v < VEC; v++)
-                  sums[r * S + s][v] = fmaf(row[j * STRIDE_W + s * DILATION_W][v], by[i][j][v], sums[r * S + s][v]);
+                  sums[r * S + s][v] =
+                      fmaf(row[j * STRIDE_W + s * DILATION_W][input_of(v)], by[i][j][v], sums[r * S + s][v]);
           }
       }
     }
