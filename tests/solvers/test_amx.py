@@ -33,6 +33,10 @@ MORE = [
     ConvSignature((1, 9, 33, 32), (70, 1, 1, 32), output_strides=(30000, 3000, 72, 1), **NHWC),
     ConvSignature((2, 11, 13, 3), (20, 7, 7, 3), padding=3, stride=2, **NHWC),
     ConvSignature((1, 13, 9, 24), (32, 3, 3, 24), padding=2, dilation=2, stride=(1, 2), **NHWC),
+    # Phases that no tap meets: their results are the bias.
+    ConvSignature(
+        (1, 20, 24, 64), (64, 3, 3, 48), transposed=True, stride=2, dilation=2, epilogue=Epilogue(bias=True), **NHWC
+    ),
     GemmSignature(m=70, n=50, k=64, trans_b=True, epilogue=Epilogue(bias=True)),
     GemmSignature(m=33, n=100, k=96, lda=128, epilogue=GELU),
     GemmSignature(m=40, n=24, k=64, batch=3, alpha=0.5, beta=0.25),
@@ -50,7 +54,7 @@ def targets():
 pytestmark = [pytest.mark.needs_wide_vectors, pytest.mark.parametrize("target", targets())]
 CASES = [with_dtype(signature, "bf16") for signature in (*SIGNATURES, *GEMMS, *MORE)]
 CASES += [replace(with_dtype(MORE[at], "bf16"), output_dtype=name) for at, name in ((0, "fp32"), (3, "fp16"))]
-CASES.append(replace(with_dtype(MORE[6], "bf16"), c_dtype="fp32"))
+CASES.append(replace(with_dtype(MORE[7], "bf16"), c_dtype="fp32"))
 
 
 WRW = [

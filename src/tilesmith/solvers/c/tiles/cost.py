@@ -34,7 +34,8 @@ def _phase_cycles(t: MatrixTile, phase: Phase, fit: TilesFit) -> float:
     depth, height, width = phase.count
     segments = len(t.segments(phase))
     steps = segments * t.steps
-    pixels = many * rows / PIXELS * _pixels_load(t, segments, fit)
+    # A phase of a transposed convolution whose dilation leaves it no tap reads nothing.
+    pixels = many * rows / PIXELS * _pixels_load(t, segments, fit) if segments else 0.0
     groups = tiles = 0
     for tall, high in _blocks(height, t.rows):
         for wide, across in _blocks(width, t.cols):
