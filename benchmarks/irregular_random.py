@@ -2,7 +2,7 @@
 
     python benchmarks/irregular_random.py [--seed 20260] [--each 10] [--write]
 
-The list judges choices and estimates, so nothing is ever fitted to it; ``--write`` writes it anew. Each kind has ten
+The list judges choices and estimates, so nothing is to be fitted to it; ``--write`` writes it anew. Each kind has ten
 problems. Channels, images, filters and strides are drawn among those of published networks, batches so that the tensors
 together take between 2 and 400 MB and the products at most 300 GFLOP, and directions evenly.
 """

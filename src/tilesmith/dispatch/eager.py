@@ -32,7 +32,7 @@ _Call = Callable[..., Any]
 plain_types: set[type] = set()
 # What the package knows and this folder may not import: PyTorch's side of both calls.
 _package = sys.modules["tilesmith"]
-_PLAIN = 0  # the kind of a call that is no more than a launch, as run_kept says it
+_PLAIN = 0  # what run_kept says of a call that is no more than a launch, and that it does not know
 _NAMES = {"conv": ("x", "w", "b", "residual"), "gemm": ("a", "b", "c", "bias", "residual")}
 
 
@@ -197,6 +197,7 @@ def gemm(
     quick: tuple[Any, ...] | None = None
     try:
         if residual is None and bias is None and c is None:
+            # Of products without gradients by_filter holds none.
             kept = run_kept(plain_types, by_filter, with_gradients, is_recording, options, a, b)
             if type(kept) is not int:
                 return kept

@@ -3,7 +3,7 @@
 #include "tensors.h"
 #include "torch_rules.h"
 
-enum { PLAIN, RECORDED, OTHER }; /* as dispatch/eager.py numbers kinds of calls */
+enum { PLAIN, RECORDED, OTHER }; /* kinds of calls: kept.h */
 enum { PLAIN_TYPES, BY_FILTER, WITH_GRADIENTS, IS_RECORDING, OPTIONS, TENSORS };
 
 static PyObject *name_requires_grad, *name_dim;

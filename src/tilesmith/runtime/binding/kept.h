@@ -6,7 +6,8 @@
 
 /* A function of the module: plain types, the tables by_filter and with_gradients (dispatch/kept_calls.py), PyTorch's
  * is_grad_enabled, the options, and x, w and, if there is one, b. The result of the call that is kept; where none is,
- * or it takes other tensors, the kind of the call as dispatch/eager.py numbers it. Raises what the call raises. */
+ * or it takes other tensors, the kind of the call: 0 is a launch, 1 one whose gradients are recorded, 2 any other call.
+ * Raises what the call raises. */
 PyObject *run_kept(PyObject *module, PyObject *const *given, Py_ssize_t count);
 
 #endif

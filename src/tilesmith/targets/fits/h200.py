@@ -207,6 +207,7 @@ H200 = Fit(
     few=FewFit(start=2.68e-6, under_way=20480, apart=1.65, crowded=0.25, unequal=0.13, issue=0.6, wave=2e-8),
     # From timings of 45 problems, by `benchmarks/fit.py` with `--parts phases`: gpu_few_outputs_h200.jsonl,
     # gpu_deconv_h200.jsonl, gpu_irregular_random_h200.jsonl, gpu_training_h200.jsonl.
+    # ``line`` was found by hand: phases/notes.md.
     phases=PhasesFit(
         clock=0.95,
         product=0.94,

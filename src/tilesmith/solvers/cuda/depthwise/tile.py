@@ -122,7 +122,8 @@ class DepthwiseTile(DepthwiseConfigured):
     def rolled(self) -> bool:
         """Whether a loop goes over rows of inputs: where all of them in the text were too long.
 
-        Not in fp32, which tensor cores have no kernels for: the loop takes up to 1.2 times the time.
+        Not in fp32, unless the taps are many: tensor cores have no kernels for it, and the loop takes up to 1.2 times
+        the time.
         """
         g = self.g
         steady = g.dilation[1] == 1 and (g.stride[1] == 1 if self.back else g.stride[1] <= g.filter[1])

@@ -191,6 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) @SYM@(TS_PARAM
       constexpr int ROUNDS = (ALL + 31) / 32;
       const int row = task * PIXELS / TILE_W, first = task * PIXELS % TILE_W, h = now.h + row, w = now.w + first;
       Out *const to = results + (h * run.y_h + w * run.y_w);
+      // NOTE: the addresses of more stores than that are computed ahead, and registers spill (NVRTC 13.0).
 #pragma unroll(ROUNDS <= 32 ? ROUNDS : 8)
       for (int k = 0; k < ROUNDS; k++) {
         const int item = k * 32 + lane, pixel = item / CHUNKS, at = item % CHUNKS * OUT_VECTOR;
