@@ -17,6 +17,7 @@ from tilesmith.solvers.cuda.first.cost import first_seconds, weights_seconds
 from tilesmith.solvers.cuda.first_rows.cost import rows_seconds, rows_weights_seconds, wide_weights_seconds
 from tilesmith.solvers.cuda.halo.cost import halo_seconds
 from tilesmith.solvers.cuda.halo_wrw.cost import halo_wrw_seconds
+from tilesmith.solvers.cuda.mirrored.solver import Mirrored
 from tilesmith.solvers.cuda.mma.cost import predicted_seconds as mma_seconds
 from tilesmith.solvers.cuda.narrow_groups.cost import narrow_seconds
 from tilesmith.solvers.cuda.phases.cost import phases_seconds
@@ -103,6 +104,8 @@ def _timing(key: str, candidate, config: str, seconds: float, target) -> Timing 
             geometry = solver.changed(geometry)
             copies = whole - solver.inner.predict(geometry, point, target)
             solver = solver.inner
+        if isinstance(solver, Mirrored):
+            geometry, solver = solver.changed(geometry), solver.inner
         part, estimate = ESTIMATES.get(solver.name, ("", None))
         if estimate is None:
             return Timing(key, candidate.name, str(point), whole, seconds, "", lambda fit: whole)

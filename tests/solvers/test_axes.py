@@ -51,6 +51,10 @@ PROBLEMS = [
     ConvSignature((2, 6, 28, 28, 3), (16, 3, 3, 3, 3), mode="bwd", padding=1, stride=(1, 2, 2), dtype="bf16",
                   shared_layout="NDHWC"),
     ConvSignature((4, 32, 32, 3), (64, 7, 7, 3), mode="wrw", padding=3, stride=2, dtype="bf16", shared_layout="NHWC"),
+    *(
+        ConvSignature((4, 32, 32, 64), (3, 5, 5, 64), mode=mode, padding=2, dtype="bf16", shared_layout="NHWC")
+        for mode in ("bwd", "wrw")
+    ),
     ConvSignature((4, 28, 28, 64), (64, 3, 3, 64), mode="bgrad", padding=1, shared_layout="NHWC"),
     ConvSignature((4, 28, 28, 64), (64, 3, 3, 1), groups=64, padding=1, shared_layout="NHWC", dtype="int8",
                   output_dtype="int32"),

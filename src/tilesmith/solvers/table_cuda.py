@@ -16,6 +16,7 @@ from tilesmith.solvers.cuda.first_rows.solver import FirstRowsSolver, FirstRowsW
 from tilesmith.solvers.cuda.first_rows.wide_solver import WideRowsWrwSolver
 from tilesmith.solvers.cuda.halo.solver import HaloSm90Solver
 from tilesmith.solvers.cuda.halo_wrw.solver import HaloWrwSm90Solver
+from tilesmith.solvers.cuda.mirrored.solver import Mirrored
 from tilesmith.solvers.cuda.mma.solver import MmaDenseSolver
 from tilesmith.solvers.cuda.narrow_groups.solver import NarrowGroupsSolver
 from tilesmith.solvers.cuda.phases.solver import PhasesSolver, WgmmaPhasesSolver
@@ -30,6 +31,14 @@ from tilesmith.solvers.cuda.wgmma.solver import ConvSm90Solver, GemmSm90Solver
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.targets.target import CudaTarget
 
+_FIRST_LAYERS: tuple[Solver[CudaTarget], ...] = (
+    FirstRowsSolver(),
+    WideRowsWrwSolver(),
+    FirstRowsWrwSolver(),
+    FirstLayerSolver(),
+    FirstLayerWrwSolver(),
+)
+
 _FAST: tuple[Solver[CudaTarget], ...] = (
     GemmSm90Solver(),
     RowGroupsSolver(),
@@ -37,11 +46,8 @@ _FAST: tuple[Solver[CudaTarget], ...] = (
     HaloWrwSm90Solver(),
     ConvSm90Solver(),
     DepthwiseCudaSolver(),
-    FirstRowsSolver(),
-    WideRowsWrwSolver(),
-    FirstRowsWrwSolver(),
-    FirstLayerSolver(),
-    FirstLayerWrwSolver(),
+    *_FIRST_LAYERS,
+    *(Mirrored(solver) for solver in _FIRST_LAYERS),
     DepthwiseMmaSolver(),
     DepthwisePlanesSolver(),
     NarrowGroupsSolver(),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilesmith.solvers.cuda.common.solver import Sm90Solver
+from tilesmith.solvers.cuda.mirrored.solver import Mirrored
 from tilesmith.solvers.limited import Limited
 from tilesmith.solvers.relayout import Relayout
 from tilesmith.solvers.solver import Config, Geometry
@@ -45,7 +46,7 @@ def shape_of(solver: Any, problem: Geometry, config: Config, target: CudaTarget)
     """The shape of ``config`` of a CUDA solver of the table on a problem that it accepts."""
     if isinstance(solver, Limited):
         solver = solver.inner
-    if isinstance(solver, Relayout):
+    while isinstance(solver, Relayout | Mirrored):
         problem, solver = solver.changed(problem), solver.inner
     tile = solver.tile(problem, config, target) if hasattr(solver, "tile") else None
     block_m, block_n = getattr(tile, "block_m", 0), getattr(tile, "block_n", 0)

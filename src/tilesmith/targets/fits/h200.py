@@ -205,32 +205,32 @@ H200 = Fit(
     ),
     # An H100's, as they were measured: this card ran no config of the kernel. ``issue`` and ``wave`` are guesses.
     few=FewFit(start=2.68e-6, under_way=20480, apart=1.65, crowded=0.25, unequal=0.13, issue=0.6, wave=2e-8),
-    # From timings of 45 problems, by `benchmarks/fit.py` with `--parts phases`: gpu_few_outputs_h200.jsonl,
-    # gpu_deconv_h200.jsonl, gpu_irregular_random_h200.jsonl, gpu_training_h200.jsonl.
-    # ``line`` was found by hand: phases/notes.md.
+    # From timings of 30 problems, by `benchmarks/fit.py` with `--parts phases`: gpu_few_outputs_h200.jsonl,
+    # gpu_deconv_h200.jsonl, gpu_training_h200.jsonl. ``line`` was found by hand, ``row``, ``copied`` and ``pair`` are
+    # later terms: phases/notes.md.
     phases=PhasesFit(
         clock=0.95,
-        product=0.94,
+        product=1.222,
         shared=163.8,
         load=33.8,
         store=75.15,
         row=14.0,
         sum=3.445,
-        issue=2.175,
+        issue=1.416,
         turn=1056,
-        chunk=659.0,
+        chunk=856.7,
         step=16.15,
         own=5.5,
         moved=45,
         line=150.0,
-        start=5123.0,
-        filter=8.957,
-        l2=4950000000000.0,
-        bandwidth=0.8034,
+        start=3941.0,
+        filter=8.337,
+        l2=4.95e12,
+        bandwidth=0.8837,
         latency=1.5e-06,
         copied=1.6e-06,
         pair=0.08,
-        overlap=(1.83, 3.905),
+        overlap=(1.664, 4.296),
     ),
     # From 80 timings of ten problems.
     wide_phases=PhasesFit(

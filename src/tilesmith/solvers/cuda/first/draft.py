@@ -67,7 +67,8 @@ def weights_draft(t: WeightsTile) -> Draft:
     dy, x = (Argument(name, f"const {element} *", slot) for name, slot in zip(("dy", "x"), slots_of(g), strict=False))
     arguments = (
         x, dy, Argument("partial", "float *", partial),
-        *integers("int", rows=g.k, blocks_m=t.blocks_m, **_sizes(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
+        *integers("int", rows=g.k, blocks_m=t.blocks_m, **_tiles(t), **sizes_of(g)),
+        *integers("int", **steps_of(g.x, "n"), **steps_of(g.y, "n")),
     )  # fmt: skip
     tile = f"{t.tile[0]}x{t.tile[1]}x{t.parts}x{t.groups}w{t.warps}"
     offsets = {"unit_offsets": [t.offset(unit) for unit in t.columns]}
@@ -87,7 +88,7 @@ def weights_draft(t: WeightsTile) -> Draft:
     out, shares = TYPES[g.w.dtype], 1 << max(0, min(4, (t.slices // 4).bit_length() - 1))
     adding = (
         Argument("partial", "const float *", partial), Argument("w", f"{out} *", slots_of(g)[2]),
-        *integers("int", rows=g.k, blocks_m=t.blocks_m, slices=t.slices, **_steps(g.w, "k")),
+        *integers("int", rows=g.k, blocks_m=t.blocks_m, slices=t.slices, **steps_of(g.w, "k")),
     )  # fmt: skip
     numbers = {"C": g.c, "S": g.filter[2], "TAPS": t.taps, **sizes, "SHARES": shares}
     header = Header(numbers, {}, {"Out": out}, {"unit_taps": _words(t.columns)}, arguments=adding)
@@ -114,19 +115,31 @@ def _arguments(t: FirstTile) -> tuple[Argument, ...]:
         Argument("y", f"{out} *", slots["y"]), Argument("bias", f"const {out} *", slots.get("b", slots["y"])),
     )  # fmt: skip
     return pointers + integers(
-        "int", columns=g.k, blocks_n=t.blocks_n, **_sizes(t), **_steps(g.x, "n"), **_steps(g.w, "k"), **_steps(g.y, "n")
+        "int",
+        columns=g.k,
+        blocks_n=t.blocks_n,
+        **_tiles(t),
+        **sizes_of(g),
+        **steps_of(g.x, "n"),
+        **steps_of(g.w, "k"),
+        **steps_of(g.y, "n"),
     )
 
 
-def _sizes(t: Window) -> dict[str, int]:
-    g = t.g
-    sizes = {"tiles": t.all_tiles, "tiles_h": t.tiles[0], "tiles_w": t.tiles[1]}
-    for name, values in (("in", g.input), ("out", g.output), ("pad", g.padding)):
-        sizes |= {f"{name}_{axis}": value for axis, value in zip("dhw", values, strict=True)}
-    return sizes
+def _tiles(t: Window) -> dict[str, int]:
+    return {"tiles": t.all_tiles, "tiles_h": t.tiles[0], "tiles_w": t.tiles[1]}
 
 
-def _steps(view: TensorView, first: str) -> dict[str, int]:
+def sizes_of(g: ConvGeometry) -> dict[str, int]:
+    """Of the images of x and y, and the padding before them."""
+    return {
+        f"{name}_{axis}": value
+        for name, values in (("in", g.input), ("out", g.output), ("pad", g.padding))
+        for axis, value in zip("dhw", values, strict=True)
+    }
+
+
+def steps_of(view: TensorView, first: str) -> dict[str, int]:
     """Strides by axis; axes of one element have none."""
     axes = zip((first, *"cdhw"), view.strides, view.shape, strict=True)
     return {f"{view.name}_{axis}": step if size > 1 else 0 for axis, step, size in axes}

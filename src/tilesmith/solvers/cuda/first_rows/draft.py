@@ -10,8 +10,7 @@ from tilesmith.codegen.cuda.mma import TYPES, divisors, mma_prelude
 from tilesmith.codegen.cuda.unit import Argument, Header, integers, passed, scoped, template, unit
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space
 from tilesmith.plan.slots import slot_names
-from tilesmith.problems.geometry import TensorView
-from tilesmith.solvers.cuda.first.draft import by_place, chosen, slots_of, table
+from tilesmith.solvers.cuda.first.draft import by_place, chosen, sizes_of, slots_of, steps_of, table
 from tilesmith.solvers.cuda.first_rows.tile import RowsTile
 from tilesmith.solvers.cuda.first_rows.weights import RowsWeightsTile
 from tilesmith.solvers.cuda.first_rows.window import RowsWindow
@@ -63,7 +62,7 @@ def rows_weights_draft(t: RowsWeightsTile) -> Draft:
         Argument("x", "const Element *", slots["x"]), Argument("dy", "const Element *", slots["y"]),
         Argument("partial", "float *", partial),
         *integers("int", rows=g.k, tiles=t.all_tiles, tiles_h=t.tiles[0], tiles_w=t.tiles[1]),
-        *integers("int", **sizes_of(t), **_steps(g.x, "n"), **_steps(g.y, "n")),
+        *integers("int", **sizes_of(g), **steps_of(g.x, "n"), **steps_of(g.y, "n")),
     )  # fmt: skip
     tables = {
         "word_offsets": [0 if word is None else t.offset(word) for word in t.words],
@@ -85,7 +84,7 @@ def total_launch(t: RowsWeightsTile, w: Pointer, partial: Pointer) -> tuple[Sour
     shares = 1 << max(0, min(4, (slices // 4).bit_length() - 1))
     arguments = (
         Argument("partial", "const float *", partial), Argument("w", "Out *", w),
-        *integers("int", rows=g.k, slices=slices, **_steps(g.w, "k")),
+        *integers("int", rows=g.k, slices=slices, **steps_of(g.w, "k")),
     )  # fmt: skip
     numbers = {**_sums(t), "R": g.filter[1], "S": g.filter[2], "SHARES": shares}
     header = Header(numbers, {}, {"Out": TYPES[g.w.dtype]}, arguments=arguments)
@@ -119,20 +118,6 @@ def rows_constants(t: RowsWindow) -> dict[str, int]:
     return numbers | {f"STRIDE_{axis}": value for axis, value in zip("DHW", t.g.stride, strict=True)}
 
 
-def sizes_of(t: RowsWindow) -> dict[str, int]:
-    g = t.g
-    return {
-        f"{name}_{axis}": value
-        for name, values in (("in", g.input), ("out", g.output), ("pad", g.padding))
-        for axis, value in zip("dhw", values, strict=True)
-    }
-
-
-def _steps(view: TensorView, first: str) -> dict[str, int]:
-    axes = zip((first, *"cdhw"), view.strides, view.shape, strict=True)
-    return {f"{view.name}_{axis}": step if size > 1 else 0 for axis, step, size in axes}
-
-
 def _arguments(t: RowsTile) -> tuple[Argument, ...]:
     g = t.g
     slots = dict(zip(slot_names(g), slots_of(g), strict=True))
@@ -141,7 +126,7 @@ def _arguments(t: RowsTile) -> tuple[Argument, ...]:
     return (
         Argument("x", "const Element *", slots["x"]), Argument("packed", "const uint4 *", Pointer(Space.PACKED)),
         Argument("y", "Out *", slots["y"]), Argument("bias", f"const {out} *", slots.get("b", slots["y"])),
-        *integers("int", **sizes_of(t), **_steps(g.x, "n"), **_steps(g.y, "n")), *tiles,
+        *integers("int", **sizes_of(g), **steps_of(g.x, "n"), **steps_of(g.y, "n")), *tiles,
     )  # fmt: skip
 
 
@@ -150,7 +135,7 @@ def _pack_arguments(t: RowsTile) -> tuple[Argument, ...]:
     slots = dict(zip(slot_names(g), slots_of(g), strict=True))
     return (
         Argument("packed", "Element *", Pointer(Space.PACKED)), Argument("w", "const Element *", slots["w"]),
-        *integers("int", elements=t.packed_elements, **_steps(g.w, "k")),
+        *integers("int", elements=t.packed_elements, **steps_of(g.w, "k")),
     )  # fmt: skip
 
 

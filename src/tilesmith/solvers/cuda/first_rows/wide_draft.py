@@ -9,8 +9,8 @@ from tilesmith.plan.slots import slot_names
 from tilesmith.solvers.cuda.common.conv_form import pixel_axes
 from tilesmith.solvers.cuda.common.form import steps_along
 from tilesmith.solvers.cuda.common.sm90 import TYPES
-from tilesmith.solvers.cuda.first.draft import slots_of
-from tilesmith.solvers.cuda.first_rows.draft import FOLDER, rows_constants, sizes_of, total_launch
+from tilesmith.solvers.cuda.first.draft import sizes_of, slots_of
+from tilesmith.solvers.cuda.first_rows.draft import FOLDER, rows_constants, total_launch
 from tilesmith.solvers.cuda.first_rows.wide import WideRowsTile
 
 
@@ -30,7 +30,7 @@ def wide_draft(t: WideRowsTile) -> Draft:
     }
     arguments = (
         Argument("partial", "float *", partial),
-        *integers("int", tiles=t.all_tiles, tiles_h=t.tiles[0], tiles_w=t.tiles[1], **sizes_of(t)),
+        *integers("int", tiles=t.all_tiles, tiles_h=t.tiles[0], tiles_w=t.tiles[1], **sizes_of(g)),
     )
     functions = product_text("product", t.columns, g.x.dtype, False, True, loaded=True)
     header = Header(

@@ -1,0 +1,1 @@
+"""Last layers by the kernels of first layers: the mirrored problem."""
