@@ -12,10 +12,6 @@ if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import DepthwiseFit
 
 
-# With several results a channel no kernel was timed yet: those of other families, which were, come first.
-_UNTIMED = 1.5
-
-
 def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     """A soft maximum of issue, waiting, L1 cache and memory, which overlap, plus the launches."""
     target, warps = t.target, ceil(t.lanes * t.slots / 32)
@@ -44,7 +40,7 @@ def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     if t.weights:
         partial = t.parts * taps * t.g.k * 4
         seconds += fit.second_kernel + 2 * partial / (fit.bandwidth * target.bytes_per_s)
-    return seconds * (_UNTIMED if t.multiplier > 1 else 1.0)
+    return seconds * (fit.several[t.weights] if t.multiplier > 1 else 1.0)
 
 
 def _tile(t: DepthwiseTile, fit: DepthwiseFit) -> tuple[float, float, float]:

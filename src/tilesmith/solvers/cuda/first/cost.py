@@ -19,6 +19,7 @@ def first_seconds(t: FirstTile, fit: FirstFit) -> float:
     g, each = t.g, min(t.value["blocks_per_sm"], ceil(t.blocks / t.target.cores))
     column = fit.column + fit.product[not t.wgmma] * t.steps
     work = t.pixels / 128 * t.block_n * column + _moving(t, fit)
+    work += more_stores(t.pixels, min(g.k, t.block_n), t.out_vector, g.y.dtype) * fit.store
     turns = ceil(t.all_tiles / (t.blocks // t.blocks_n)) * each
     cycles = turns * ((fit.wait[0] + fit.step_wait * t.steps) / each + work)
     cycles += t.block_n * len(t.units) / (32 * t.warps) * fit.filter + fit.block[0]
@@ -36,6 +37,11 @@ def weights_seconds(t: WeightsTile, fit: FirstFit) -> float:
     cycles = ceil(t.all_tiles / t.slices) * each * (fit.wait[1] / each + work) + fit.block[1]
     partial = 2 * t.partial_bytes / fit.partial_bytes
     return _overlapped(t, cycles, prod(t.g.y.shape) * 2, fit) + partial + fit.start + fit.second_kernel
+
+
+def more_stores(pixels: int, columns: int, vector: int, result: str) -> float:
+    """Stores of a warp for the results of ``pixels``, ``vector`` at once, beyond those that take 16 bytes."""
+    return pixels * columns / 32 * (1 / vector - dtype(result).nbytes / 16)
 
 
 def _moving(t: Window, fit: FirstFit) -> float:

@@ -2,7 +2,7 @@
 // place: so any stride and dilation reads whole units, and no patch is ever copied.
 constexpr int STEPS = UNITS / 4, TILES_N = BLOCK_N / 8;
 constexpr int WEIGHTS = STEPS * BLOCK_N * 32, BIASES = (BLOCK_N * 4 + 127) / 128 * 128;
-constexpr int ROW = BLOCK_N * (int)sizeof(Out) + 16;
+constexpr int ROW = (BLOCK_N * (int)sizeof(Out) / 16 | 1) * 16; // an odd number of 16 bytes: no bank is met twice
 constexpr int TILES = WEIGHTS + BIASES, STAGED = TILES + 2 * TILE;
 static_assert(STAGED + WARPS * 16 * ROW == SHARED_BYTES, "weights, biases, two tiles, rows of results");
 static_assert(WARPS * PARTS * 16 == TILE_H * TILE_W, "pixels of a tile");

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilesmith.codegen.cuda.activation import LONG
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.dense import MAX_INDEX, widest
-from tilesmith.solvers.cuda.first.window import MAX_LOADS, Window
+from tilesmith.solvers.cuda.first.window import MAX_LOADS, Window, staged_row
 from tilesmith.solvers.solver import cached_property, steady
 
 _MANY_RESULTS = 128  # columns of all of a warp's parts
@@ -62,7 +62,7 @@ class FirstTile(Window):
     @steady
     def shared_bytes(self) -> int:
         weights, biases = self.steps * self.block_n * 32, -(-self.block_n * 4 // 128) * 128
-        row = self.block_n * dtype(self.g.y.dtype).nbytes + 16
+        row = staged_row(self.block_n, self.g.y.dtype)
         return weights + biases + 2 * self.tile_bytes + self.warps * 16 * row
 
     @steady

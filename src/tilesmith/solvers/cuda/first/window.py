@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import prod
 
 from tilesmith.plan.slots import span_bytes
+from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.dense import HALVES, MAX_INDEX, widest
@@ -28,6 +29,11 @@ class Unit:
     r: int
     s: int
     channels: int
+
+
+def staged_row(columns: int, result: str) -> int:
+    """Bytes of a pixel's staged results: an odd number of 16, so that eight pixels lie in different banks."""
+    return (columns * dtype(result).nbytes // 16 | 1) * 16
 
 
 def types_refused(g: ConvGeometry) -> Rejected | None:

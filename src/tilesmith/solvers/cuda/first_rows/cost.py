@@ -6,6 +6,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from tilesmith.problems.dtypes import dtype
+from tilesmith.solvers.cuda.first.cost import more_stores
 from tilesmith.solvers.cuda.first_rows.tile import RowsTile
 from tilesmith.solvers.cuda.first_rows.weights import RowsWeightsTile
 from tilesmith.solvers.cuda.first_rows.wide import WideRowsTile
@@ -15,11 +16,15 @@ if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import FirstRowsFit, FirstRowsWrwFit, WideRowsFit
 
 
+_SCATTERED = 3.0  # stores whose places do not follow each other, over those whose do
+
+
 def rows_seconds(t: RowsTile, fit: FirstRowsFit) -> float:
     """Blocks that share an SM share its units; each waits by itself, and is replaced when it ends or takes a tile."""
     eights, steps, parts = t.block_n // 8, t.steps, t.parts
     units = t.tasks * parts * (eights * (fit.column + fit.product * steps) + fit.gather * steps)
-    units += prod(t.window) * fit.unit
+    more = more_stores(prod(t.tile), min(t.g.k, t.block_n), t.out_vector, t.g.y.dtype)
+    units += prod(t.window) * fit.unit + more * fit.store * (1.0 if t.dense else _SCATTERED)
     filters = t.filter_bytes // 16 * fit.unit
     own = fit.task_wait + parts * (fit.step_wait * steps + fit.column_wait * eights)
     own *= ceil(t.tasks / t.warps)
@@ -67,14 +72,16 @@ def wide_weights_seconds(t: WideRowsTile, fit: WideRowsFit) -> float:
     adding += t.sums_bytes / 128 * fit.write
     cycles = ceil(t.all_tiles / t.slices) * tile + adding
     second = t.slices * fit.part + 2 * t.partial_bytes / fit.partial_bytes
-    return _overlapped(t, cycles, dtype(t.g.y.dtype).nbytes, fit) + second
+    # Of a pixel of dy each block brings whole parts, the last ones as far as there are channels.
+    pixel = sum(min(t.parts * t.span, 2 * (t.g.k - block * t.columns)) for block in range(t.blocks_m))
+    return _overlapped(t, cycles, pixel / t.g.k, fit) + second
 
 
 def _joined(units: float, own: float, norm: float) -> float:
     return float((units**norm + own**norm) ** (1 / norm))
 
 
-def _overlapped(t: RowsWindow, cycles: float, size: int, fit: FirstRowsFit | FirstRowsWrwFit | WideRowsFit) -> float:
+def _overlapped(t: RowsWindow, cycles: float, size: float, fit: FirstRowsFit | FirstRowsWrwFit | WideRowsFit) -> float:
     """Seconds of a launch of ``cycles``, beside those of moving x and y, of ``size`` bytes each."""
     moved = prod(t.g.x.shape) * 2 + prod(t.g.y.shape) * size
     memory = moved / (fit.bandwidth * t.target.bytes_per_s)

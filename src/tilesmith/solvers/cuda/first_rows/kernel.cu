@@ -5,7 +5,8 @@
 constexpr int FILTER = STEPS * BLOCK_N * 32, BIASES = ADDS ? (BLOCK_N * 4 + 127) / 128 * 128 : 0;
 constexpr int WINDOW_AT = VARIANTS * FILTER + BIASES, WINDOW_BYTES = (WINDOW + 127) / 128 * 128;
 constexpr int STAGED_AT = WINDOW_AT + (STAYS ? 2 : 1) * WINDOW_BYTES; // FILTER and BIASES are multiples of 128
-constexpr int ROW = BLOCK_N * (int)sizeof(Out) + 16, PIXELS = PARTS * 16; // of a warp at a time
+// Staged results of a pixel, an odd number of 16 bytes: eight rows of lanes meet no bank twice.
+constexpr int ROW = (BLOCK_N * (int)sizeof(Out) / 16 | 1) * 16, PIXELS = PARTS * 16; // of a warp at a time
 constexpr int TASKS = TILE_H * TILE_W / PIXELS;
 constexpr bool CROSSES = TILE_W % PIXELS != 0; // a warp's pixels may lie in several rows
 static_assert(STAGED_AT + WARPS * PIXELS * ROW == SHARED_BYTES, "filters, biases, rows of x, results");

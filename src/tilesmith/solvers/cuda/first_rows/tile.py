@@ -7,6 +7,7 @@ from math import prod
 
 from tilesmith.problems.dtypes import dtype
 from tilesmith.solvers.cuda.common.dense import widest
+from tilesmith.solvers.cuda.first.window import staged_row
 from tilesmith.solvers.cuda.first_rows.window import MOST_STEPS, PIECE, RowsWindow, Word
 from tilesmith.solvers.solver import cached_property, steady
 
@@ -72,7 +73,7 @@ class RowsTile(RowsWindow):
 
     def _shared_bytes(self, windows: int) -> int:
         window = -(-prod(self.window) * 16 // 128) * 128
-        row = self.block_n * dtype(self.g.y.dtype).nbytes + 16
+        row = staged_row(self.block_n, self.g.y.dtype)
         return self.filter_bytes + self.biases + windows * window + self.warps * self.parts * 16 * row
 
     @steady
