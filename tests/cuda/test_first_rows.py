@@ -12,6 +12,7 @@ from tilesmith.dispatch.choose import choose
 from tilesmith.dispatch.facts import options_of
 from tilesmith.problems.conv import ConvSignature
 from tilesmith.problems.epilogue import Epilogue
+from tilesmith.solvers.cuda.first.window import staged_row
 from tilesmith.solvers.cuda.first_rows.solver import FirstRowsSolver, FirstRowsWrwSolver
 from tilesmith.solvers.cuda.first_rows.wide_solver import WideRowsWrwSolver
 from tilesmith.solvers.solver import Accepted, Config, Rejected
@@ -116,6 +117,14 @@ def test_numbers_of_blocks_that_take_tiles_in_turn(signature, values, emulating)
     assert not solver.tile(geometry, chosen, replace(target, threads_per_sm=2 * threads)).stays
     assert solver.tile(geometry, chosen, target).stays
     check_numbers(signature, executable(signature, solver.draft(geometry, chosen, target), emulating))
+
+
+def test_results_of_eight_pixels_are_staged_in_different_banks():
+    for result in ("bf16", "fp16", "fp32"):
+        for columns in range(8, 257, 8):
+            row = staged_row(columns, result)
+            assert row >= columns * {"fp32": 4}.get(result, 2)
+            assert len({pixel * row % 128 for pixel in range(8)}) == 8
 
 
 def test_tiles_begin_where_pieces_of_16_bytes_do():
