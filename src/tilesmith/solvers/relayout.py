@@ -5,9 +5,8 @@ The target family (``Copies``) defines the copies, their kernels and their cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from tilesmith.plan.records import Draft, Launch, Memset, Parameter, Pointer, Source, Space, Step, TensorMap
 from tilesmith.plan.slots import slot_names, span_bytes
@@ -15,13 +14,12 @@ from tilesmith.problems.features import features_of
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
 from tilesmith.solvers.contract import Solver
+from tilesmith.solvers.delegating import Delegating
 from tilesmith.solvers.solver import (
     Accepted,
-    Axis,
     Config,
     Geometry,
     Rejected,
-    SearchSpace,
     refusal,
     remembered,
 )
@@ -67,7 +65,7 @@ class _Change:
         return view_bytes(self.wanted)
 
 
-class Relayout(Generic[Kind]):
+class Relayout(Delegating[Kind]):
     """``inner`` on copies of the tensors that do not lie as it reads them.
 
     It covers what ``inner`` covers once layouts are changed, and only problems with something to change. A filter's
@@ -80,10 +78,6 @@ class Relayout(Generic[Kind]):
         self.name = f"{inner.name}_nhwc"
         self.own_revision = 1
         self.features = inner.features - {"gemm"} | {"vector", "pitch"}  # the strides of products are read in place
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        return self.inner.axes
 
     @property
     def revision(self) -> int:
@@ -100,16 +94,6 @@ class Relayout(Generic[Kind]):
             return Rejected(reasons.UNCHANGED)
         changed = self.changed(problem)
         return refusal(self.inner.features, features_of(changed)) or self.inner.applicable(changed, target)
-
-    def search_space(self, problem: Geometry, target: Kind) -> SearchSpace:
-        return self.inner.search_space(self.changed(problem), target)
-
-    @remembered
-    def default_config(self, problem: Geometry, target: Kind) -> Config:
-        return self.inner.default_config(self.changed(problem), target)
-
-    def ranked(self, problem: Geometry, target: Kind) -> Sequence[Config]:
-        return self.inner.ranked(self.changed(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: Kind) -> float:
         moved = [change for change in self._changes(problem) if change.space == Space.WORKSPACE]

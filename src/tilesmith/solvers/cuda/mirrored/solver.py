@@ -11,7 +11,6 @@ would meet an Inf or a NaN, so a launch behind computes anew what such an elemen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from tilesmith.plan.records import Draft, Pointer, Space
@@ -22,17 +21,18 @@ from tilesmith.problems.geometry import ConvGeometry, TensorView, Triple
 from tilesmith.solvers import reasons
 from tilesmith.solvers.contract import Solver
 from tilesmith.solvers.cuda.mirrored.draft import mending
+from tilesmith.solvers.delegating import Delegating
 from tilesmith.solvers.relayout import added, rebased
-from tilesmith.solvers.solver import Accepted, Axis, Config, Geometry, Rejected, SearchSpace, refusal, remembered
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, refusal, remembered
 from tilesmith.targets.target import CudaTarget
 
 _MIRRORED = {"bwd": "fwd", "wrw": "wrw"}
 _PLACES = {"x": "y", "y": "x"}
-_MEND_S = 1.3e-6  # of the launch that looks for what is no number
+_MEND_S = 1.3e-6  # a guess: of the launch that looks for what is no number
 _MOST_BYTES = 2**31 - 1  # of the filter, from the first to the last element: its steps are integers of 32 bits
 
 
-class Mirrored:
+class Mirrored(Delegating[CudaTarget]):
     """Backward data and weights with steps of 1, in which x and y change places: few channels of y instead of x.
 
     ``inner`` computes ``fwd`` or ``wrw``, and takes any strides of the filter, negative ones too.
@@ -43,10 +43,6 @@ class Mirrored:
         self.name = f"{inner.name}_mirrored"
         own = {name for name, of in _MIRRORED.items() if of in inner.features}
         self.features = inner.features - {"fwd", "wrw", "stride"} | own
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        return self.inner.axes
 
     @property
     def revision(self) -> int:
@@ -62,16 +58,6 @@ class Mirrored:
         if span_bytes(w.dtype, w.shape, w.strides) > _MOST_BYTES:
             return Rejected(reasons.SIZE)
         return refusal(self.inner.features, features_of(changed)) or self.inner.applicable(changed, target)
-
-    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
-        return self.inner.search_space(self.changed(problem), target)
-
-    @remembered
-    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return self.inner.default_config(self.changed(problem), target)
-
-    def ranked(self, problem: Geometry, target: CudaTarget) -> Sequence[Config]:
-        return self.inner.ranked(self.changed(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         return self.inner.predict(self.changed(problem), config, target) + _MEND_S

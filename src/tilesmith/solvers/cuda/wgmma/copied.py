@@ -6,7 +6,6 @@ and at least one operand of TF32: where k is not contiguous, the operand is tran
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -20,8 +19,9 @@ from tilesmith.solvers.contract import Solver
 from tilesmith.solvers.cuda.common.dense import slot
 from tilesmith.solvers.cuda.common.form import aligned, steps_along
 from tilesmith.solvers.cuda.wgmma.solver import GemmSm90Solver
+from tilesmith.solvers.delegating import Delegating
 from tilesmith.solvers.relayout import added, rebased
-from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, SearchSpace, remembered
+from tilesmith.solvers.solver import Accepted, Config, Geometry, Rejected, remembered
 from tilesmith.targets.fits.choose import fit_of
 from tilesmith.targets.target import CudaTarget
 
@@ -125,7 +125,7 @@ def copies_of(problem: GemmGeometry) -> tuple[_Copy, ...]:
     return tuple(operand for operand in found if not _is_read(operand))
 
 
-class CopiedGemmSolver:
+class CopiedGemmSolver(Delegating[CudaTarget]):
     """Computes products as ``inner`` does, of operands with any strides, which it copies in each call."""
 
     revision = 1
@@ -134,7 +134,7 @@ class CopiedGemmSolver:
         """``inner`` reads operands whose rows are multiples of 16 bytes. None: ``wgmma_gemm``."""
         self.inner = inner or GemmSm90Solver()
         self.name = f"{self.inner.name}_copied"
-        self.features, self.axes = self.inner.features, self.inner.axes
+        self.features = self.inner.features
 
     @remembered
     def applicable(self, problem: Geometry, target: CudaTarget) -> Accepted | Rejected:
@@ -148,16 +148,6 @@ class CopiedGemmSolver:
         if short and problem.n <= (_STORED_AT_ONCE if alone else _FEW_COLUMNS):
             return Rejected(reasons.SMALL, f"{problem.n} columns, sums of {problem.k}")
         return self.inner.applicable(self.changed(problem), target)
-
-    def search_space(self, problem: Geometry, target: CudaTarget) -> SearchSpace:
-        return self.inner.search_space(self.changed(problem), target)
-
-    @remembered
-    def default_config(self, problem: Geometry, target: CudaTarget) -> Config:
-        return self.inner.default_config(self.changed(problem), target)
-
-    def ranked(self, problem: Geometry, target: CudaTarget) -> Sequence[Config]:
-        return self.inner.ranked(self.changed(problem), target)
 
     def predict(self, problem: Geometry, config: Config, target: CudaTarget) -> float:
         assert isinstance(problem, GemmGeometry)
