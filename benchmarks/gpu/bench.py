@@ -42,7 +42,7 @@ LISTS = (
     "resnet50", "boo", "diffusion", "gemm_square", "gemm_llm", "gemm_tvm", "gemm_fp8", "gemm_int8", "gemm_odd",
     "gemm_grouped",
     "volumetric", "deconv", "grouped", "few_channels", "channels_first", "networks", "irregular_random",
-    "irregular_fp16", "network_layers", "grouped_volumes", "fused",
+    "irregular_fp16", "grouped_fp32", "network_layers", "grouped_volumes", "fused",
 )  # fmt: skip
 FOLDER = ROOT / "build" / "gpu-bench"
 ABOUT = ("method", "cudnn", "cublas", "wall")

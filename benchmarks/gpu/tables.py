@@ -40,6 +40,7 @@ LATER = (
     "networks",
     "irregular_random",
     "irregular_fp16",
+    "grouped_fp32",
     "network_layers",
     "grouped_volumes",
     "gemm_tvm",

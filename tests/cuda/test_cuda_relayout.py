@@ -9,6 +9,7 @@ import pytest
 from cuda_chain import H200, executable
 from stand_in import stand_in
 
+from tilesmith.codegen.cuda import layout
 from tilesmith.codegen.cuda.layout import layout_copy
 from tilesmith.measure.accuracy import planted_copy
 from tilesmith.measure.device_arrays import DeviceRechecker
@@ -93,6 +94,21 @@ def test_copies_move_every_element_and_nothing_else(case):
     want = np.zeros(write.size // kind.itemsize, kind)
     want[to] = read[: write.size + read.size].view(kind)[at]
     np.testing.assert_array_equal(write.view(kind), want)
+
+
+def test_units_beyond_32_bits_are_counted_in_64(monkeypatch):
+    """Through a limit of 1,000 units, as no machine here has room for 2^32."""
+    source, result = (view_of("bf16", "NDHWC", (2, 9, 1, 33, 7), gap) for gap in (0, 7))
+    small, _ = layout_copy(source, result, READ, WRITE, H200)
+    monkeypatch.setattr(layout, "_MOST_UNITS", 1000)
+    made, launch = layout_copy(source, result, READ, WRITE, H200)
+    assert small.text != made.text
+    read, write = aligned_bytes(view_bytes(source)), aligned_bytes(2 * 33 * 7 * 16 * 2)
+    read[:], write[:] = np.random.default_rng(0).integers(1, 250, read.size), 0
+    launched(made, launch, read, write)
+    want = np.zeros((2 * 33 * 7, 16), np.uint16)
+    want[:, :9] = read.view(np.uint16).reshape(-1, 9)
+    np.testing.assert_array_equal(write.view(np.uint16).reshape(-1, 16), want)
 
 
 # dtype, shape, from layout: copies whose pixels get gaps up to the next 16 bytes.

@@ -13,7 +13,7 @@ from tilesmith.problems.driver import read_commands
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
-@pytest.mark.parametrize(("name", "count"), [("irregular_random", 120), ("irregular_fp16", 96)])
+@pytest.mark.parametrize(("name", "count"), [("irregular_random", 120), ("irregular_fp16", 96), ("grouped_fp32", 21)])
 def test_a_list_is_what_its_command_prints(name, count):
     path = BENCHMARKS / "problems" / f"{name}.txt"
     printed = subprocess.run(

@@ -36,6 +36,7 @@ SMALL = [
     conv((1, 11, 12, 24), (16, 5, 7, 24), padding=(1, 3)),
     conv((2, 17, 6, 16), (8, 5, 1, 16), padding=(2, 0), dilation=(2, 1)),
     conv((2, 30, 16), (24, 7, 16), "NWC", padding=3),
+    conv((1, 8300, 8), (8, 3, 8), "NWC", padding=1),
     conv((2, 5, 6, 7, 8), (8, 3, 3, 2, 8), "NDHWC", padding=1, dilation=(2, 1, 1)),
     conv((1, 6, 9, 112), (48, 3, 3, 56), padding=1, groups=2),
     conv((1, 5, 6, 5, 24), (48, 2, 3, 3, 8), "NDHWC", padding=1, groups=3),

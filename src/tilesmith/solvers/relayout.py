@@ -37,6 +37,11 @@ class Copies(Protocol[Kind_contra]):
         """Bytes that copies in the workspace begin at multiples of."""
         ...
 
+    @property
+    def most_bytes(self) -> float:
+        """Of one copy."""
+        ...
+
     def wanted(self, view: TensorView) -> TensorView:
         """The tensor as solvers read it: ``view`` itself where that will do."""
         ...
@@ -92,6 +97,8 @@ class Relayout(Delegating[Kind]):
         padded = all(change.space == Space.PACKED and change.view.channels_last for change in changes)
         if not changes or (padded and isinstance(self.inner.applicable(problem, target), Accepted)):
             return Rejected(reasons.UNCHANGED)
+        if longest := next((change for change in changes if change.nbytes > self.copies.most_bytes), None):
+            return Rejected(reasons.SIZE, f"a copy of {longest.nbytes} bytes")
         changed = self.changed(problem)
         return refusal(self.inner.features, features_of(changed)) or self.inner.applicable(changed, target)
 

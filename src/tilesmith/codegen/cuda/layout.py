@@ -24,6 +24,7 @@ _MOST = 16  # bytes of a load
 _TILE_BYTES = 8192
 _EACH = 4  # units of a thread that copies rows
 _MAX_GRID = 2**31 - 1
+_MOST_UNITS = 2**32 - 1  # that 32 bits count
 _UNIT: Axis = (1, 0, 0)
 # Units by their bytes: their type, and (for those below a word) the type of their bits.
 _TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "unsigned long long"}
@@ -153,10 +154,13 @@ def _rows(axes: list[Axis], unit: int, read: Pointer, write: Pointer, target: Cu
         "chunks": chunks, "size_p": p[0], "from_p": p[1], "to_p": p[2], "size_q": q[0], "from_q": q[1], "to_q": q[2],
     }  # fmt: skip
     part = min(unit, 8)
-    holes = {"BYTES": unit, "PART": _TYPES[part], "PARTS": unit // part, "EACH": _EACH}
-    if p[0] * q[0] > _MAX_GRID:
-        raise ValueError(f"rows of {p[0]} x {q[0]} units are too long for one launch")
-    return _made("layout_rows", "rows", unit, holes, names, rest, chunks, read, write, target)
+    wide = chunks * _THREADS * _EACH > _MOST_UNITS
+    holes = {
+        "BYTES": unit, "PART": _TYPES[part], "PARTS": unit // part, "EACH": _EACH,
+        "INDEX": _TYPES[8] if wide else "u32",
+    }  # fmt: skip
+    shape = "longrows" if wide else "rows"
+    return _made("layout_rows", shape, unit, holes, names, rest, chunks, read, write, target)
 
 
 def _made(

@@ -11,6 +11,7 @@ from tilesmith.plan.records import Integer, Launch, Parameter, Pointer, Source
 from tilesmith.targets.target import CudaTarget
 
 _THREADS, _EACH = 256, 4
+MOST_BYTES = 16 * (2**32 - 1 - _THREADS * _EACH)  # of a copy: its kernel counts units of 16 bytes in 32 bits
 _NAMES = ("step", "layer", "end", "chunks", "rows", "all", "blocks")
 
 

@@ -42,6 +42,14 @@ class AxisPhase:
         last = (u0 + width - 1) * self.in_step + max(offsets)
         return u0 * self.in_step + min(offsets) >= 0 and last < self.in_size
 
+    def inner_tiles(self, width: int) -> tuple[int, int]:
+        """Of tiles of ``width`` results, the first that reads no padding, and the first after it that does again."""
+        if not self.taps:
+            return 0, -(-self.count // width)
+        offsets = [tap.offset for tap in self.taps]
+        fitting = (self.in_size - 1 - max(offsets)) // self.in_step + 1  # results that read nothing behind the input
+        return max(0, -(min(offsets) // (self.in_step * width))), max(0, fitting // width)
+
 
 def axis_phases(problem: ConvGeometry, axis: int) -> tuple[AxisPhase, ...]:
     """The phases of spatial axis ``axis`` (0 to 2): of ``bwd``, or of an output that meets its inputs."""
@@ -74,15 +82,17 @@ def column_tiles(axis: AxisPhase, width: int, borders_alike: bool = False) -> tu
 
     ``borders_alike``: so are neighbours that do, whose text must ask what lies in the input.
     """
+    full, rest = divmod(axis.count, width)
+    begin, end = axis.inner_tiles(width)
+    end = min(end, full)
+    if begin >= end:  # all of them read padding
+        begin = end = full
     tiles: list[Columns] = []
-    for u0 in range(0, axis.count, width):
-        step = min(width, axis.count - u0)
-        inside = axis.inside(u0, step)
-        last = tiles[-1] if tiles else None
-        if last is not None and inside == last.inside and (inside or borders_alike) and last.width == step:
-            tiles[-1] = Columns(last.start, step, last.repeat + 1, inside)
-        else:
-            tiles.append(Columns(u0, step, 1, inside))
+    for first, behind, inside in ((0, begin, False), (begin, end, True), (end, full, False)):
+        alike = behind - first if inside or borders_alike else 1
+        tiles += (Columns(at * width, width, alike, inside) for at in range(first, behind, max(1, alike)))
+    if rest:
+        tiles.append(Columns(full * width, rest, 1, axis.inside(full * width, rest)))
     return tuple(tiles)
 
 

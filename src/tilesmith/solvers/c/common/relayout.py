@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilesmith.codegen.c.layout import layout_copy
 from tilesmith.plan.records import Launch, Pointer, Source
 from tilesmith.problems.geometry import TensorView
@@ -17,6 +19,7 @@ class CpuCopies:
     """Activations become channels-last. Filters without vectors stay as they are: packing reads any strides."""
 
     alignment = 64
+    most_bytes = math.inf
 
     def wanted(self, view: TensorView) -> TensorView:
         will_do = view.vector == 1 if view.name == "w" else view.channels_last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilesmith.codegen.cuda.layout import copied_unit, layout_copy
+from tilesmith.codegen.cuda.pad_rows import MOST_BYTES
 from tilesmith.plan.records import Launch, Pointer, Source
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import TensorView
@@ -18,6 +19,7 @@ class CudaCopies:
     """Every tensor becomes channels-last, its pixels (a filter's taps) padded to multiples of 16 bytes."""
 
     alignment = 256
+    most_bytes = MOST_BYTES
 
     def wanted(self, view: TensorView) -> TensorView:
         chunk = _CHUNK // min(_CHUNK, dtype(view.dtype).nbytes)

@@ -131,7 +131,8 @@ def _halves(g: ConvGeometry) -> tuple[int, ...]:
 def _extents(g: ConvGeometry) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Widths that divide a row evenly, and heights that divide a column."""
     _, p, q = g.output
-    widths = {-(-q // parts) for parts in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)}
+    parts = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32} | {-(-q // width) for width in (96, 128, 192, 254)}
+    widths = {-(-q // each) for each in parts}
     heights = {
         h for h in (*range(1, 9), 10, 12, 14, 16, *(-(-p // parts) for parts in (1, 2, 3, 4, 5, 6, 8))) if h <= p
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilesmith.codegen.cuda.layout import layout_copy
-from tilesmith.codegen.cuda.pad_rows import Rows, pad_rows
+from tilesmith.codegen.cuda.pad_rows import MOST_BYTES, Rows, pad_rows
 from tilesmith.plan.records import Draft, Launch, Pointer, Source, Space, Step
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import GemmGeometry, MatrixView, TensorView
@@ -143,6 +143,8 @@ class CopiedGemmSolver(Delegating[CudaTarget]):
         copies = copies_of(problem)
         if not copies:
             return Rejected(reasons.UNCHANGED)
+        if (longest := max(copy.nbytes for copy in copies)) > MOST_BYTES:
+            return Rejected(reasons.SIZE, f"a copy of {longest} bytes")
         short = dtype(problem.a.dtype).nbytes == 2 and not problem.groups and problem.k <= _SHORT
         alone = problem.m > problem.k and all(copy.slot == 1 for copy in copies)
         if short and problem.n <= (_STORED_AT_ONCE if alone else _FEW_COLUMNS):
