@@ -1,6 +1,6 @@
 """The list grouped in exact fp32: prints benchmarks/problems/grouped_fp32.txt.
 
-    python benchmarks/grouped_fp32.py [--write]
+python benchmarks/grouped_fp32.py [--write]
 """
 
 from __future__ import annotations

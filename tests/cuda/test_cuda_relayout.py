@@ -9,7 +9,7 @@ import pytest
 from cuda_chain import H200, executable
 from stand_in import stand_in
 
-from tilesmith.codegen.cuda import layout
+from tilesmith.codegen.cuda import layout as layouts
 from tilesmith.codegen.cuda.layout import layout_copy
 from tilesmith.measure.accuracy import planted_copy
 from tilesmith.measure.device_arrays import DeviceRechecker
@@ -100,7 +100,7 @@ def test_units_beyond_32_bits_are_counted_in_64(monkeypatch):
     """Through a limit of 1,000 units, as no machine here has room for 2^32."""
     source, result = (view_of("bf16", "NDHWC", (2, 9, 1, 33, 7), gap) for gap in (0, 7))
     small, _ = layout_copy(source, result, READ, WRITE, H200)
-    monkeypatch.setattr(layout, "_MOST_UNITS", 1000)
+    monkeypatch.setattr(layouts, "_MOST_UNITS", 1000)
     made, launch = layout_copy(source, result, READ, WRITE, H200)
     assert small.text != made.text
     read, write = aligned_bytes(view_bytes(source)), aligned_bytes(2 * 33 * 7 * 16 * 2)

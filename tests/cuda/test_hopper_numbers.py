@@ -34,7 +34,7 @@ def volume(x, w, mode="fwd", dtype="bf16", **more):
 
 
 def image(x, w, mode="fwd", dtype="bf16", **more):
-    return ConvSignature(x, w, mode=mode, shared_layout="NHWC", dtype=dtype, padding=1, **more)
+    return ConvSignature(x, w, mode=mode, shared_layout="NHWC", dtype=dtype, **({"padding": 1} | more))
 
 
 # Solver, target, problem, what the config has, whether planes are left out.
@@ -45,6 +45,17 @@ CASES = [
     (HALO, FEW, volume((2, 2, 5, 9, 16), (72, 3, 1, 2, 16), "bwd", padding=(3, 0, 1), dilation=(2, 1, 1)), {}, True),
     (HALO, FEW, volume((1, 4, 5, 9, 24), (24, 3, 1, 3, 24)), {"resident": 1}, False),
     (HALO, FEW, image((2, 9, 7, 72), (40, 3, 3, 72)), {"pingpong": 1}, False),
+    # With a stride: each residue's pixels have windows of their own.
+    (HALO, FEW, image((2, 17, 14, 72), (40, 3, 3, 72), stride=2), {"pingpong": 1, "windows": 3}, False),
+    (HALO, FEW, image((2, 16, 13, 48), (96, 3, 3, 48), stride=2, epilogue=FULL), {"resident": 1}, False),
+    (HALO, FEW, image((1, 19, 22, 40), (72, 4, 5, 40), stride=(3, 2), padding=2, dtype="fp16"), {"windows": 4}, False),
+    (HALO, FEW, image((2, 15, 11, 128), (96, 3, 2, 32), stride=(1, 2), groups=4), {}, False),
+    (HALO, FEW, image((1, 22, 17, 24), (24, 3, 3, 24), stride=2, padding=(2, 4), dilation=(2, 3)), {}, False),
+    (HALO, FEW, volume((1, 5, 9, 10, 24), (40, 3, 3, 3, 24), stride=2), {"pingpong": 1}, False),
+    (HALO, FEW, volume((1, 4, 9, 8, 96), (96, 1, 3, 3, 96), stride=(1, 2, 2)), {"warpgroups": 3}, False),
+    (HALO, FEW, image((3, 2, 9, 16), (24, 2, 3, 16), stride=4, padding=(0, 1)), {}, False),
+    (HALO, FEW, image((2, 13, 12, 24), (24, 3, 2, 24), stride=2, dilation=2), {"windows": 2}, False),  # odd pixels alone
+    (HALO, FEW, volume((1, 6, 7, 6, 24), (24, 3, 1, 3, 24), stride=(2, 2, 1), dilation=2), {"windows": 2}, False),
     (CONV, SOME, volume((2, 4, 5, 9, 24), (40, 3, 2, 3, 24)), {"pingpong": 1}, True),
     (CONV, SOME, volume((1, 5, 6, 7, 40), (72, 3, 3, 1, 40), dtype="fp16", epilogue=FULL), {"taps_inner": 1}, True),
     (CONV, SOME, volume((2, 5, 5, 6, 16), (24, 3, 1, 2, 16), padding=2, stride=(2, 1, 1)), {"block_k": 16}, True),

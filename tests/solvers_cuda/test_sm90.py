@@ -145,8 +145,15 @@ def test_windows_hold_what_their_taps_read(signature):
     w, h, d = t.window
     last = max(t.rows) + (t.value["tile_h"] - 1) * w + t.value["tile_w"] - 1
     assert last < w * h * d
-    for row, offset in zip(t.rows, t.form.taps.offset, strict=True):
-        assert (row % w, row // w % h, row // w // h) == tuple(offset >> 8 * i & 255 for i in range(3))
+    corner = (*t.pixels.corner, 0)
+    for row, tap in zip(t.rows, t.taps, strict=True):
+        met = zip((row % w, row // w % h, row // w // h), t.step, t.corner, tap.phase, strict=True)
+        for i, (place, step, first, phase) in enumerate(met):
+            assert place * step + first + phase == corner[i] + (tap.offset >> 8 * i & 255)
+    of = {tap.offset: tap.index for tap in t.taps}
+    assert of == dict(zip(t.form.taps.offset, t.form.taps.index, strict=True))
+    places = [t.phases.index(tap.phase) for tap in t.taps]
+    assert places == sorted(places)
 
 
 PROBLEMS = [

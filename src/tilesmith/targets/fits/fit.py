@@ -65,6 +65,7 @@ class TileFit:
     once: Annotated[float, SECONDS, "Saved by blocks with one tile that have an SM each."]
     torn_clusters: Annotated[Pair, SHARE, "Of the time, for clusters of 4 and of 8 whose rows begin inside sectors."]
     wide_clusters: Annotated[float, SHARE, "Of the time, for other clusters of more than two."]
+    launched: Annotated[float, SECONDS, "Of every launch, beside all that."]
     clusters: Annotated[Counts, Unit.CLUSTERS, "On the chip at once, by blocks an SM (1, 2) and by size (2 to 8)."]
 
 
@@ -78,6 +79,8 @@ class HaloFit:
     l2: Annotated[float, R, "Bytes from L2."]
     step: Annotated[float, C, "Lost at each tap of a block of channels."]
     latency: Annotated[float, C, "From asking for a filter's tap, which lies in L2, to its use."]
+    partial: Annotated[Pair, C, "Of a row of pixels, and of a filter, that reaches beyond the channels."]
+    window: Annotated[float, C, "From asking for a window, which lies in L2, to its first bytes."]
     epilogue: Annotated[float, C, "Of a tile's results, beside their stores."]
     stored: Annotated[float, R, "Results stored."]
     hidden: Annotated[float, SHARE, "Of an epilogue, what shows beside another tile's products."]

@@ -93,6 +93,7 @@ H200 = Fit(
         torn_clusters=(1.01, 0.94),
         wide_clusters=1.05,
         # A cluster lies in one part of the chip.
+        launched=1.3e-6,
         clusters=((66, 39, 30, 22, 17, 15, 15), (132, 79, 62, 47, 39, 32, 30)),
     ),
     # ``few_channels`` is from ten timings of 34 to 363 us.
@@ -103,10 +104,12 @@ H200 = Fit(
         l2=48,
         step=30,
         latency=800,
+        partial=(4.4, 9),
+        window=1500,
         epilogue=500,
         stored=12,
         hidden=0.15,
-        start=2800,
+        start=5300,
         pingpong_alone=0.15,
         few_channels=1.5,
         bandwidth=0.85,

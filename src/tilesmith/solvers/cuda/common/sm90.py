@@ -106,11 +106,16 @@ def three(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
     return (*values, *(fill,) * (3 - len(values)))
 
 
-def box_map(operand: Mapped, dtype: str, box: tuple[int, ...], swizzle: int = 0) -> TensorMap:
-    """Loads or stores ``box`` elements of each axis, swizzled by the box's contiguous bytes if not by ``swizzle``."""
-    ones = (1,) * len(operand.dims)
+def box_map(
+    operand: Mapped, dtype: str, box: tuple[int, ...], swizzle: int = 0, steps: tuple[int, ...] = ()
+) -> TensorMap:
+    """Loads or stores ``box`` elements of each axis, swizzled by the box's contiguous bytes if not by ``swizzle``.
+
+    With ``steps``, of each axis the first of as many elements alone.
+    """
     swizzle = swizzle or acc_dtype(dtype).nbytes * box[0]
-    return TensorMap(operand.pointer, dtype, operand.dims, _bytes(operand, dtype), box, ones, swizzle)
+    steps = steps or (1,) * len(operand.dims)
+    return TensorMap(operand.pointer, dtype, operand.dims, _bytes(operand, dtype), box, steps, swizzle)
 
 
 def window_map(window: Window, dtype: str, channels: int, pixels: int) -> TensorMap:

@@ -51,8 +51,10 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
             "BLOCK_M": t.block_m, "BLOCK_N": t.block_n, "BLOCK_K": t.block_k, "WARPGROUPS": v["warpgroups"],
             "WINDOWS": v["windows"], "STAGES": 1 if v["resident"] else t.stages, "TILE_W": v["tile_w"],
             "TILE_H": v["tile_h"], "WINDOW_W": w, "WINDOW_H": h, "WINDOW_D": d, "BLOCKS": t.blocks,
-            "TAPS": len(t.rows), "RANK": form.rank, "PRODUCT_REGISTERS": product, "COPY_REGISTERS": copy,
-            "THREADS": t.threads, "SHARED_BYTES": t.shared_bytes, "PLANES": planes(form) if t.left_out else 1,
+            "TAPS": len(t.taps), "PHASES": len(t.phases), "PRODUCTS": t.products, "STEP_W": t.step[0],
+            "STEP_H": t.step[1], "STEP_D": t.step[2], "RANK": form.rank, "PRODUCT_REGISTERS": product,
+            "COPY_REGISTERS": copy, "THREADS": t.threads, "SHARED_BYTES": t.shared_bytes,
+            "PLANES": planes(form) if t.left_out else 1,
         },
         flags={
             "PINGPONG": t.pingpong, "RESIDENT": bool(v["resident"]), "A_BY_COLUMNS": form.b_columns,
@@ -60,7 +62,11 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
             "BIAS": form.bias is not None, "RESIDUAL": form.residual is not None, "REPAIR": form.halo,
         },
         types={"Element": TYPES[form.dtype], "Out": TYPES[form.out_dtype]},
-        tables={"window_row": t.rows, "tap_offset": form.taps.offset, "tap_filter": form.taps.index},
+        tables={
+            "window_row": t.rows, "tap_offset": tuple(tap.offset for tap in t.taps),
+            "tap_filter": tuple(tap.index for tap in t.taps),
+            "phase_at": tuple(w | h << 8 | d << 16 for w, h, d in t.phases), "phase_first": _firsts(t),
+        },
         functions=product_text("product", t.block_n, form.dtype, form.b_columns, False)
         + activate(form.epilogue, "TS_DEVICE", form.out_dtype) + touched(arguments)
         + residual_map(form.residual is not None, "map_out"),
@@ -70,6 +76,12 @@ def _kernel(t: HaloTile, arguments: tuple[Argument, ...]) -> Source:
     tile = f"m{t.block_m}h{v['tile_h']}w{v['tile_w']}k{t.block_k}" + ("pp" if t.pingpong else f"w{v['warpgroups']}")
     text = scoped(shared_text("planes"), shared_text("edge"), template(FOLDER, "kernel"))
     return unit("wgmmahalo", form.dtype, tile, t.target.arch, hopper_prelude(), text, header)
+
+
+def _firsts(t: HaloTile) -> tuple[int, ...]:
+    """For each phase its first tap, then how many taps there are."""
+    of = [tap.phase for tap in t.taps]
+    return (*map(of.index, t.phases), len(of))
 
 
 def _arguments(t: HaloTile) -> tuple[Argument, ...]:
@@ -87,7 +99,7 @@ def _arguments(t: HaloTile) -> tuple[Argument, ...]:
         Argument("residual", f"const {out}", form.residual), *edge_pointers(form), beyond_argument(t.looks),
         *integers(
             "int", tiles=t.tiles, tiles_m=t.tiles_m, tiles_w=tiles_w, tiles_h=tiles_h, rows=form.cols,
-            channels=form.channels, **along("whd", corner=three(window.corner, 0)), **sizes,
+            channels=form.channels, **along("whd", corner=t.corner), **sizes,
         ),
         *divisors(tiles_m=t.tiles_m, tiles_w=tiles_w, tiles_h=tiles_h, out_size_d=sizes["out_size_d"]),
         *integers("ts_i64", **along("ndhw", out=(n, *steps)), **edge_strides(form)), *of_groups,
@@ -108,7 +120,12 @@ def _maps(t: HaloTile) -> tuple[TensorMap, ...]:
         filter_ = Mapped(filter_.pointer, (*filter_.dims, t.groups), (tap, row, filter_.dims[2] * row))
         filter_box = (*filter_box, 1)
     return (
-        box_map(with_groups(window, t.groups), form.dtype, (bk, *one, *t.window[:spatial], 1)),
+        box_map(
+            with_groups(window, t.groups),
+            form.dtype,
+            (bk, *one, *t.box[:spatial], 1),
+            steps=(1, *one, *t.step[:spatial], 1),
+        ),
         box_map(filter_, form.dtype, filter_box),
         *(
             box_map(with_groups(pixel_axes(each, t.result, spatial), t.groups), form.out_dtype, (64, *one, *tile, 1))

@@ -1,6 +1,7 @@
-// Convolution with steps of 1: a window of pixels with its halo is copied once for each block of channels, and every tap
-// of the filter reads it through a shifted descriptor. Result channels are the rows of a product, pixels its columns;
-// columns at the end of a window's rows are computed and thrown away.
+// A window of pixels with its halo is copied once for each block of channels, and every tap of the filter reads it
+// through a shifted descriptor. With a stride, each of its PHASES (the pixels of one residue) has a window of its own, and
+// the taps that meet it. Result channels are the rows of a product, pixels its columns; columns at the end of a window's
+// rows are computed and thrown away.
 constexpr int SPAN = BLOCK_K * 2, SLAB = 64 * SPAN;
 constexpr int WINDOW_ROWS = WINDOW_D * WINDOW_H * WINDOW_W;
 constexpr int WINDOW = (WINDOW_ROWS * SPAN + 1023) / 1024 * 1024, FILTER = BLOCK_M * SPAN;
@@ -15,7 +16,8 @@ static_assert(BLOCK_M == (PINGPONG ? 64 : 64 * WARPGROUPS) && THREADS == (WARPGR
 static_assert(WINDOWS * WINDOW + FILTERS + WARPGROUPS * STAGING + NOWHERE + BARRIERS + 1024 == SHARED_BYTES, "all fit");
 // Nobody waits for room for a filter that stays.
 constexpr int WAITS_OF_FILTER = RESIDENT ? 0 : BARRIERS_OF_FILTER;
-static_assert(!LEAVES_OUT || (!RESIDENT && RANK == 5), "a filter that stays is read whole");
+constexpr bool STRIDED = STEP_W * STEP_H * STEP_D > 1;
+static_assert(!LEAVES_OUT || (!RESIDENT && !STRIDED && RANK == 5), "a filter that stays is read whole");
 static_assert(8 * (2 * WINDOWS + BARRIERS_OF_FILTER + WAITS_OF_FILTER + WARPGROUPS) <= BARRIERS, "barriers fit");
 
 // Groups are layers: tensor maps have an axis of groups beside that of a group's channels, but for three spatial axes.
@@ -121,19 +123,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
     ts_registers_shrink<COPY_REGISTERS>();
     ts_wait_previous();
     if (thread == 0) {
-      ts_u32 slot = 0, phase = 0;
+      ts_u32 slot = 0, turned = 0;
       for (int t = blockIdx.x; t < run.tiles; t += gridDim.x) {
         const Work x = work_at(run, t);
-        const int w = x.w + run.corner_w, h = x.h + run.corner_h;
-        for (int block = 0; block < BLOCKS; block++) {
-          ts_wait(window_empty(slot), phase ^ 1);
+        for (int item = 0; item < BLOCKS * PHASES; item++) {
+          const int channel = item / PHASES * BLOCK_K, at = STRIDED ? phase_at[item % PHASES] : 0;
+          const int w = x.w * STEP_W + run.corner_w + (at & 255), h = x.h * STEP_H + run.corner_h + (at >> 8 & 255);
+          ts_wait(window_empty(slot), turned ^ 1);
           ts_expect(window_full(slot), WINDOW_ROWS * SPAN);
           const ts_u32 to = windows + slot * WINDOW;
-          if (BESIDE) ts_load5(to, &map_pixels, window_full(slot), block * BLOCK_K, x.g, w, h, x.n);
+          if (BESIDE) ts_load5(to, &map_pixels, window_full(slot), channel, x.g, w, h, x.n);
           else if (RANK == 5)
-            ts_load5(to, &map_pixels, window_full(slot), x.g * run.channels + block * BLOCK_K, w, h, x.d + run.corner_d, x.n);
-          else ts_load4(to, &map_pixels, window_full(slot), block * BLOCK_K, w, h, x.n);
-          if (++slot == WINDOWS) slot = 0, phase ^= 1;
+            ts_load5(to, &map_pixels, window_full(slot), x.g * run.channels + channel, w, h,
+                     x.d * STEP_D + run.corner_d + (at >> 16), x.n);
+          else ts_load4(to, &map_pixels, window_full(slot), channel, w, h, x.n);
+          if (++slot == WINDOWS) slot = 0, turned ^= 1;
         }
       }
     } else if (thread == 32) {
@@ -193,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
     for (int t = blockIdx.x; t < run.tiles; t += gridDim.x, turn++) {
       if (PINGPONG && (turn & 1) != wg) {
         const Planes p = planes_at(run, LEAVES_OUT ? work_at(run, t) : Work());
-        const ts_u32 next = slot + BLOCKS, next_stage = stage + BLOCKS * PLANE * (p.last - p.first);
+        const ts_u32 next = slot + BLOCKS * PHASES, next_stage = stage + BLOCKS * PLANE * (p.last - p.first);
         window_phase ^= next / WINDOWS & 1, slot = next % WINDOWS;
         if (!RESIDENT) filter_phase ^= next_stage / STAGES & 1, stage = next_stage % STAGES;
         continue;
@@ -216,14 +220,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
       ts_sums_begin(sums);
       if (PINGPONG) ts_named_sync(8 + wg, 256);
       ts_u32 slot_before = 0, stage_before = 0;
-      for (int block = 0; block < BLOCKS; block++) {
+      for (int part = 0; part < BLOCKS * PHASES; part++) {
+        const int block = part / PHASES, phase = part % PHASES;
+        const int begin = PHASES > 1 ? phase_first[phase] : 0, end = PHASES > 1 ? phase_first[phase + 1] : PLANE;
         ts_wait(window_full(slot), window_phase);
         const ts_u32 window = windows + slot * WINDOW;
         for (int plane = p.first; plane < p.last; plane++) {
 #pragma unroll 3
-          for (int of = 0; of < PLANE; of++) {
+          for (int of = begin; of < end; of++) {
             const int tap = plane * PLANE + of, item = block * TAPS + tap;
-            const bool first = of == 0 && plane == p.first; // of the window
+            const bool first = of == begin && plane == p.first; // of the window
             if (!RESIDENT) ts_wait(filter_full(stage), filter_phase);
             else if (turn < WARPGROUPS) ts_wait(filter_full(item < MOST ? item : MOST - 1), 0);
             const ts_u32 a = filters + (RESIDENT ? item : stage) * FILTER + (PINGPONG ? 0 : wg * SLAB);
@@ -231,10 +237,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) @SYM@(TS_PARAMETERS) {
             const ts_u32 b = window + window_row[tap] * SPAN;
             ts_product_fence();
 #pragma unroll
-            for (int i = 0; i < BLOCK_K / 16; i++)
-              product(sums, ts_at(A_LAYOUT, a) + i * A_NEXT, ts_at(B_LAYOUT, b) + i * 2, block != 0 || !first || i != 0);
+            for (int i = 0; i < PRODUCTS; i++)
+              product(sums, ts_at(A_LAYOUT, a) + i * A_NEXT, ts_at(B_LAYOUT, b) + i * 2, part != 0 || !first || i != 0);
             ts_product_commit();
-            if (block != 0 || !first) {
+            if (part != 0 || !first) {
               ts_product_wait<1>();
               if (thread == 0) {
                 if (!RESIDENT) ts_arrive(filter_empty(stage_before));

@@ -1,4 +1,4 @@
-"""Convolution with steps of 1 by wgmma on windows with their halo: each pixel is copied once for all taps."""
+"""Convolution by wgmma on windows with their halo: each pixel is copied once for all taps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from tilesmith.plan.records import Draft
-from tilesmith.problems.features import ACTIVATED, USUAL
+from tilesmith.problems.features import ACTIVATED, USUAL, WINDOW
 from tilesmith.problems.geometry import ConvGeometry
 from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.conv_form import conv_form, even_pixels
@@ -33,13 +33,11 @@ AXES = (
 
 
 class HaloSm90Solver(WindowSolver[HaloTile]):
-    """Forward and backward data, several taps, channels-last tensors whose pixels are multiples of 16 bytes."""
+    """Forward, and backward data without a stride; several taps, channels-last pixels of multiples of 16 bytes."""
 
     name = "wgmma_halo"
-    revision = 5
-    features = (
-        USUAL | ACTIVATED | {"fwd", "bwd", "bias", "residual", "padding", "padding_high", "dilation", "depth", "groups"}
-    )
+    revision = 6
+    features = USUAL | ACTIVATED | WINDOW | {"fwd", "bwd", "bias", "residual", "groups"}
     axes = AXES
 
     def form(self, problem: Geometry) -> Sm90Form | Rejected:
@@ -53,7 +51,7 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
         form = conv_form(problem)
         if isinstance(form, Rejected):
             return form
-        if max(problem.stride) > 1:
+        if max(problem.stride) > 1 and problem.direction == "bwd":
             return Rejected(reasons.STRIDE, f"stride {problem.stride}")
         if len(form.taps.offset) < 2:
             return Rejected(reasons.FILTER, "a single tap has no halo")
@@ -81,9 +79,9 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
         for (wgs, pp), tw, th in itertools.product(_SHAPES, widths, heights):
             if th * tw > 256 or (th * tw < 48 and (th, tw) != (heights[-1], widths[-1])):
                 continue
-            for bk, resident in itertools.product(_depths(form), (1, 0)):
+            for bk, resident, held in itertools.product(_depths(form), (1, 0), _windows(group)):
                 values = {
-                    "warpgroups": wgs, "pingpong": pp, "tile_h": th, "tile_w": tw, "windows": 2,
+                    "warpgroups": wgs, "pingpong": pp, "tile_h": th, "tile_w": tw, "windows": held,
                     "resident": resident, "block_k": bk,
                 }  # fmt: skip
                 t = HaloTile(group, form, Config(tuple(values.items())), target, problem.groups)
@@ -102,9 +100,14 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
         return halo_draft(self.tile(problem, config, target))
 
 
+def _windows(g: ConvGeometry) -> tuple[int, ...]:
+    """Windows that are worth holding: with a stride each has few taps."""
+    return (2, 3, 4) if max(g.stride) > 1 else (2,)
+
+
 def _depths(form: Sm90Form) -> tuple[int, ...]:
-    """Channels of a step: 64, and 32 where the last 64 would be half zeros."""
-    return (64, 32) if 0 < form.channels % 64 <= 32 else (64,)
+    """Channels of a step: 64, and 32 where the last 64 would be half zeros. Of equal estimates the first is taken."""
+    return (32, 64) if 0 < form.channels % 64 <= 32 else (64,)
 
 
 def _extents(form: Sm90Form) -> tuple[tuple[int, ...], tuple[int, ...]]:

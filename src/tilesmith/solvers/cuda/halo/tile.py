@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers.cuda.common.form import Sm90Form, Window
 from tilesmith.solvers.cuda.common.planes import leaves_out, multiplies_padding
+from tilesmith.solvers.cuda.common.sm90 import three
 from tilesmith.solvers.cuda.common.tile import MAX_BOX, WarpgroupTile
 from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
 
 _BARRIERS = 512
+
+
+Extent = tuple[int, int, int]
+
+
+def _extent(values: Sequence[int], fill: int) -> Extent:
+    w, h, d = three(tuple(values), fill)
+    return w, h, d
+
+
+@dataclass(frozen=True)
+class _Tap:
+    """Meets, for the pixel of results at 0, pixel ``at`` of those of residue ``phase``, each by axis (W, H, D)."""
+
+    phase: Extent
+    at: Extent
+    offset: int  # as in ``Taps``
+    index: int
 
 
 def result_of(g: ConvGeometry) -> TensorView:
@@ -22,7 +42,7 @@ def result_of(g: ConvGeometry) -> TensorView:
 
 @dataclass(frozen=True)
 class HaloTile(WarpgroupTile):
-    """``form`` (one layer, steps of 1) in tiles of ``th`` x ``tw`` pixels and 64 channels a warpgroup.
+    """``form`` (one layer) in tiles of ``th`` x ``tw`` pixels and 64 channels a warpgroup.
 
     ``geometry`` and ``form`` are those of one of the ``groups``.
     """
@@ -43,22 +63,54 @@ class HaloTile(WarpgroupTile):
         return result_of(self.geometry)
 
     @cached_property
-    def reach(self) -> tuple[int, int, int]:
-        """How far the filter reaches beyond a pixel, by axis (W, H, D)."""
-        offsets = self.form.taps.offset
-        w, h, d = (max(offset >> 8 * i & 255 for offset in offsets) for i in range(3))
+    def taps(self) -> tuple[_Tap, ...]:
+        """The filter's taps in the order in which they are multiplied: those that meet the same phase together."""
+        axes = tuple(zip(self.pixels.corner, self.pixels.step, strict=True))
+        found = []
+        for offset, index in zip(self.form.taps.offset, self.form.taps.index, strict=True):
+            met = [divmod(corner + (offset >> 8 * i & 255), step) for i, (corner, step) in enumerate(axes)]
+            found.append(_Tap(_extent([r for _, r in met], 0), _extent([q for q, _ in met], 0), offset, index))
+        return tuple(sorted(found, key=lambda tap: tap.phase[::-1]))
+
+    @cached_property
+    def phases(self) -> tuple[Extent, ...]:
+        """Residues (W, H, D) of the pixels that taps meet; one without a stride."""
+        return tuple(dict.fromkeys(tap.phase for tap in self.taps))
+
+    @property
+    def step(self) -> Extent:
+        """The stride by axis (W, H, D)."""
+        return _extent(self.pixels.step, 1)
+
+    @cached_property
+    def _least(self) -> Extent:
+        w, h, d = (min(tap.at[i] for tap in self.taps) for i in range(3))
         return w, h, d
 
     @cached_property
-    def window(self) -> tuple[int, int, int]:
-        """The window's size (W, H, D)."""
-        return self.value["tile_w"] + self.reach[0], self.value["tile_h"] + self.reach[1], 1 + self.reach[2]
+    def corner(self) -> Extent:
+        """The pixel (W, H, D) where the first tile's window of the first residue begins."""
+        w, h, d = (least * step for least, step in zip(self._least, self.step, strict=True))
+        return w, h, d
+
+    @cached_property
+    def window(self) -> Extent:
+        """A window's size (W, H, D), in pixels of its phase."""
+        w, h, d = (max(tap.at[i] for tap in self.taps) - self._least[i] for i in range(3))
+        return self.value["tile_w"] + w, self.value["tile_h"] + h, 1 + d
+
+    @property
+    def box(self) -> Extent:
+        """What a window spans (W, H, D), with the pixels of other phases."""
+        w, h, d = ((size - 1) * step + 1 for size, step in zip(self.window, self.step, strict=True))
+        return w, h, d
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
         """For each tap, the window's pixel that the tile's first one meets."""
-        w, h, _ = self.window
-        return tuple(((o >> 16 & 255) * h + (o >> 8 & 255)) * w + (o & 255) for o in self.form.taps.offset)
+        (w, h, _), least = self.window, self._least
+        places = (tuple(tap.at[i] - least[i] for i in range(3)) for tap in self.taps)
+        return tuple((d * h + r) * w + s for s, r, d in places)
 
     @cached_property
     def block_n(self) -> int:
@@ -72,6 +124,11 @@ class HaloTile(WarpgroupTile):
     @cached_property
     def blocks(self) -> int:
         return ceil(self.form.channels / self.block_k)
+
+    @cached_property
+    def products(self) -> int:
+        """Products of 16 channels of a block: no more than a single block has channels."""
+        return ceil((min(self.form.channels, self.block_k) if self.blocks == 1 else self.block_k) / 16)
 
     @cached_property
     def window_bytes(self) -> int:
@@ -130,8 +187,9 @@ class HaloTile(WarpgroupTile):
 
     @cached_property
     def left_out(self) -> float:
-        """The share of the taps that tiles leave out: of a filter that stays, none."""
-        return 0.0 if self.value["resident"] else leaves_out(self.form, self.target)
+        """The share of the taps that tiles leave out: of a filter that stays, and with a stride, none."""
+        whole = self.value["resident"] or max(self.step) > 1
+        return 0.0 if whole else leaves_out(self.form, self.target)
 
     @property
     def looks(self) -> bool:
@@ -143,7 +201,7 @@ class HaloTile(WarpgroupTile):
         v = self.value
         if (
             self.block_n > (192 if v["warpgroups"] == 3 else 256)
-            or max(self.window) > MAX_BOX
+            or max(self.box) > MAX_BOX
             or (self.pingpong and v["warpgroups"] != 2)
         ):
             return False

@@ -67,7 +67,7 @@ def predicted_seconds(t: Sm90Tile, fit: TileFit) -> float:
     if t.cast > 2:
         seconds *= fit.torn_clusters[t.cast == 8] if form.torn and form.nbytes == 2 else fit.wide_clusters
     exchanged = fit.exchanged * (form.transposed and not t.streams)
-    return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"] * (1 - t.grid / t.tiles))
+    return seconds * (1 + exchanged) * (1 - fit.kept * v["resident"] * (1 - t.grid / t.tiles)) + fit.launched
 
 
 def least_seconds(t: Sm90Tile, fit: TileFit) -> float:
@@ -93,7 +93,7 @@ def least_seconds(t: Sm90Tile, fit: TileFit) -> float:
         added = min(_summing(results, 2, fit), results / fit.kept_sums + _adding(t, fit, 2) * fit.clock)
         least = min(least, _together(fit, cycles, moving, added))
     exchanged = fit.exchanged * (form.transposed and not t.streams)
-    return least * (1 + exchanged) * (1 - fit.kept * (not few)) * ROUNDED
+    return (least * (1 + exchanged) * (1 - fit.kept * (not few)) + fit.launched) * ROUNDED
 
 
 def _cycles(t: Sm90Tile, fit: TileFit, waves: int, busy: int, steps: float, per_step: float, epilogue: float) -> float:
