@@ -163,14 +163,15 @@ def draft_of(case: Case, target: CudaTarget) -> tuple[Candidate, Config, Draft] 
     return None if found is None else (*found, found[0].solver.draft(found[0].geometry, found[1], target))
 
 
-Kernels = frozenset[tuple[str, str]]  # templates (those for a filter of several planes by themselves) with their types
+Kernels = frozenset[tuple[str, str]]  # templates (those for several planes, and for strides, by themselves) with types
 
 
 def kernels_of(key: str, draft: Draft) -> Kernels:
     geometry = parse_key(key).geometry
     deep = " deep" if isinstance(geometry, ConvGeometry) and geometry.filter[0] > 1 else ""
+    strided = " strided" if isinstance(geometry, ConvGeometry) and max(geometry.stride) > 1 else ""
     symbols = [parse_symbol(source.symbol) for source in draft.sources]
-    return frozenset((symbol.op + deep, symbol.dtype) for symbol in symbols)
+    return frozenset((symbol.op + deep + strided, symbol.dtype) for symbol in symbols)
 
 
 def watched_candidates(key: str, target: CudaTarget) -> list[tuple[Case, Kernels]]:
