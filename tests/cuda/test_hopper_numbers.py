@@ -54,7 +54,8 @@ CASES = [
     (HALO, FEW, volume((1, 5, 9, 10, 24), (40, 3, 3, 3, 24), stride=2), {"pingpong": 1}, False),
     (HALO, FEW, volume((1, 4, 9, 8, 96), (96, 1, 3, 3, 96), stride=(1, 2, 2)), {"warpgroups": 3}, False),
     (HALO, FEW, image((3, 2, 9, 16), (24, 2, 3, 16), stride=4, padding=(0, 1)), {}, False),
-    (HALO, FEW, image((2, 13, 12, 24), (24, 3, 2, 24), stride=2, dilation=2), {"windows": 2}, False),  # odd pixels alone
+    # Odd pixels alone are met.
+    (HALO, FEW, image((2, 13, 12, 24), (24, 3, 2, 24), stride=2, dilation=2), {"windows": 2}, False),
     (HALO, FEW, volume((1, 6, 7, 6, 24), (24, 3, 1, 3, 24), stride=(2, 2, 1), dilation=2), {"windows": 2}, False),
     (CONV, SOME, volume((2, 4, 5, 9, 24), (40, 3, 2, 3, 24)), {"pingpong": 1}, True),
     (CONV, SOME, volume((1, 5, 6, 7, 40), (72, 3, 3, 1, 40), dtype="fp16", epilogue=FULL), {"taps_inner": 1}, True),
