@@ -244,7 +244,7 @@ def summary(path: Path, rows: bool, each: bool = False, of: str = "", word: str 
     """The libraries' least time over ours, of the fastest config and of the one with the least estimate.
 
     ``each``: the fastest config of every solver too, and every way of the libraries. ``of``: this list alone.
-    ``word``: the libraries' ways that have it in their names, alone.
+    ``word``: the libraries' ways of this name alone.
     """
     within = problems_of(of) if of else None
     problems: dict[str, list[dict]] = {}
@@ -254,7 +254,7 @@ def summary(path: Path, rows: bool, each: bool = False, of: str = "", word: str 
     for key, lines in problems.items():
         ours = {(line["solver"], config): us for line in lines for config, us in line["all"].items()}
         guess = {(line["solver"], config): us for line in lines for config, us in line["estimates"].items()}
-        theirs = {name: us for name, us in lines[0]["theirs"].items() if word in name}
+        theirs = {name: us for name, us in lines[0]["theirs"].items() if word in ("", name.rpartition(": ")[2])}
         if not ours or (word and not theirs) or (within is not None and key not in within):
             continue
         fastest, untuned = min(ours, key=ours.__getitem__), min(guess, key=guess.__getitem__)
