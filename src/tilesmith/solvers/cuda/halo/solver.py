@@ -36,7 +36,7 @@ class HaloSm90Solver(WindowSolver[HaloTile]):
     """Forward, and backward data without a stride; several taps, channels-last pixels of multiples of 16 bytes."""
 
     name = "wgmma_halo"
-    revision = 6
+    revision = 5
     features = USUAL | ACTIVATED | WINDOW | {"fwd", "bwd", "bias", "residual", "groups"}
     axes = AXES
 
