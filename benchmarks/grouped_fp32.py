@@ -1,6 +1,8 @@
 """The list grouped in exact fp32: prints benchmarks/problems/grouped_fp32.txt.
 
-python benchmarks/grouped_fp32.py [--write]
+    python benchmarks/grouped_fp32.py [--write]
+
+``--write`` writes it.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ _GEMM = [
 ]
 _HALO = [
     _multiplied("ts_tile"),
-    _before("const int w = x.w + run.corner_w, h", _TILE),
-    _behind("ts_wait(window_empty(slot), phase ^ 1);", _FIRST),
+    _before("const int w = x.w * STEP_W + run.corner_w", _TILE),
+    _behind("ts_wait(window_empty(slot), turned ^ 1);", _FIRST),
     _waited("ts_wait(window_full(slot), window_phase);", False),
     _waited("""if (!RESIDENT) ts_wait(filter_full(stage), filter_phase);
             else if (turn < WARPGROUPS) ts_wait(filter_full(item < MOST ? item : MOST - 1), 0);"""),

@@ -96,9 +96,10 @@ H200 = Fit(
         launched=1.3e-6,
         clusters=((66, 39, 30, 22, 17, 15, 15), (132, 79, 62, 47, 39, 32, 30)),
     ),
-    # ``few_channels`` is from ten timings of 34 to 363 us; ``partial`` and ``window`` from those of 36 problems
-    # (gpu_strided_h200.jsonl), ``start``, like ``launched`` above, from what short kernels took beyond their estimates
-    # (gpu_network_layers_h200.jsonl, gpu_network_layers_second_h200.jsonl).
+    # ``few_channels`` is from ten timings of 34 to 363 us; ``partial`` from seven of 16, 24 and 48 channels and
+    # ``window`` from five of ResNet-50's and of 128 channels (gpu_strided_h200.jsonl); ``start``, like ``launched``
+    # above, from what short kernels took beyond their estimates (gpu_network_layers_second_h200.jsonl,
+    # gpu_irregular_random_second_h200.jsonl).
     halo=HaloFit(
         clock=1.7e9,
         macs=2048,
