@@ -243,7 +243,7 @@ def rows_in_time(tasks: Iterable[Callable[[], dict]], seconds: float, out: Path 
 def summary(path: Path, rows: bool, each: bool = False, of: str = "", word: str = "") -> None:
     """The libraries' least time over ours, of the fastest config and of the one with the least estimate.
 
-    ``each``: the fastest config of every solver too, and every way of the libraries. ``of``: this list alone.
+    ``each``: every config too, with its estimate of then, and every way of the libraries. ``of``: this list alone.
     ``word``: the libraries' ways of this name alone.
     """
     within = problems_of(of) if of else None
@@ -264,8 +264,9 @@ def summary(path: Path, rows: bool, each: bool = False, of: str = "", word: str 
         if rows:
             print(f"{ratios[0]:7.3f} {ratios[1]:7.3f} {ours[fastest]:9.2f} us {fastest[0]:22} {key}")
         if rows and each:
-            least = {line["solver"]: min(line["all"].values()) for line in lines if line["all"]}
-            for name, us in (*least.items(), *theirs.items()):
+            for tried, us in sorted(ours.items(), key=lambda one: one[1]):
+                print(f"{'':16}{us:9.2f} us (estimate {guess.get(tried, math.nan):9.2f})  {tried[0]} {tried[1]}")
+            for name, us in theirs.items():
                 print(f"{'':16}{us:9.2f} us {name}")
     if not found:
         beside = f" with a way of {word!r} beside it" if word else ""
@@ -319,7 +320,7 @@ def main() -> int:
     parser.add_argument("--lock", default="/tmp/gpu.lock", help="held while the device is used")
     parser.add_argument("--out", default="configs.jsonl")
     parser.add_argument("--before", nargs="+", default=[], type=Path, metavar="FILE", help="of the earlier kernels")
-    parser.add_argument("--each", action="store_true", help="of FILE.jsonl, print every solver's best and every way")
+    parser.add_argument("--each", action="store_true", help="of FILE.jsonl, print every config and every way")
     parser.add_argument("--of", default="", metavar="LIST", help="of FILE.jsonl, this list's problems alone")
     parser.add_argument("--ways", default="", metavar="WORD", help="of FILE.jsonl, the libraries' ways so named alone")
     parser.add_argument("--start", type=int, default=None, help=argparse.SUPPRESS)

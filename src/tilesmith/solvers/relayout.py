@@ -39,7 +39,7 @@ class Copies(Protocol[Kind_contra]):
 
     @property
     def most_bytes(self) -> float:
-        """Of one copy."""
+        """The most bytes that one copy can write."""
         ...
 
     def wanted(self, view: TensorView) -> TensorView:

@@ -92,8 +92,8 @@ H200 = Fit(
         once=0.25e-6,  # an H100, like the next two: the median of 18 products in rows
         torn_clusters=(1.01, 0.94),
         wide_clusters=1.05,
-        # A cluster lies in one part of the chip.
         launched=1.3e-6,
+        # A cluster lies in one part of the chip.
         clusters=((66, 39, 30, 22, 17, 15, 15), (132, 79, 62, 47, 39, 32, 30)),
     ),
     # ``few_channels`` is from ten timings of 34 to 363 us; ``partial`` from seven of 16, 24 and 48 channels and

@@ -34,21 +34,13 @@ class AxisPhase:
         """Input positions, relative to ``u0 * in_step``, that ``width`` results from ``u0`` on read."""
         return tuple(sorted({j * self.in_step + tap.offset for j in range(width) for tap in self.taps}))
 
-    def inside(self, u0: int, width: int) -> bool:
-        """Whether everything that these results read lies in the input."""
+    @property
+    def inner(self) -> tuple[int, int]:
+        """The first result that reads no padding, and the first after it that does again."""
         if not self.taps:
-            return True
+            return 0, self.count
         offsets = [tap.offset for tap in self.taps]
-        last = (u0 + width - 1) * self.in_step + max(offsets)
-        return u0 * self.in_step + min(offsets) >= 0 and last < self.in_size
-
-    def inner_tiles(self, width: int) -> tuple[int, int]:
-        """Of tiles of ``width`` results, the first that reads no padding, and the first after it that does again."""
-        if not self.taps:
-            return 0, -(-self.count // width)
-        offsets = [tap.offset for tap in self.taps]
-        fitting = (self.in_size - 1 - max(offsets)) // self.in_step + 1  # results that read nothing behind the input
-        return max(0, -(min(offsets) // (self.in_step * width))), max(0, fitting // width)
+        return max(0, -(min(offsets) // self.in_step)), (self.in_size - 1 - max(offsets)) // self.in_step + 1
 
 
 def axis_phases(problem: ConvGeometry, axis: int) -> tuple[AxisPhase, ...]:
@@ -83,8 +75,8 @@ def column_tiles(axis: AxisPhase, width: int, borders_alike: bool = False) -> tu
     ``borders_alike``: so are neighbours that do, whose text must ask what lies in the input.
     """
     full, rest = divmod(axis.count, width)
-    begin, end = axis.inner_tiles(width)
-    end = min(end, full)
+    first_inner, behind_inner = axis.inner
+    begin, end = -(-first_inner // width), min(behind_inner // width, full)
     if begin >= end:  # all of them read padding
         begin = end = full
     tiles: list[Columns] = []
@@ -92,7 +84,8 @@ def column_tiles(axis: AxisPhase, width: int, borders_alike: bool = False) -> tu
         alike = behind - first if inside or borders_alike else 1
         tiles += (Columns(at * width, width, alike, inside) for at in range(first, behind, max(1, alike)))
     if rest:
-        tiles.append(Columns(full * width, rest, 1, axis.inside(full * width, rest)))
+        inside = first_inner <= full * width and axis.count <= behind_inner
+        tiles.append(Columns(full * width, rest, 1, inside))
     return tuple(tiles)
 
 

@@ -44,7 +44,7 @@ def halo_seconds(t: HaloTile, fit: HaloFit) -> float:
 
 
 def _partial_rows(t: HaloTile, fit: HaloFit, taps: float) -> float:
-    """Cycles of a block's copies, of its mean, where the last one's rows reach beyond the channels."""
+    """Cycles in which a block of channels is copied, the mean of all, if rows of the last reach beyond the channels."""
     if t.form.channels % t.block_k == 0:
         return 0.0
     pixels, filters = len(t.phases) * prod(t.window), 0.0 if t.value["resident"] else taps * t.block_m

@@ -106,7 +106,7 @@ def _windows(g: ConvGeometry) -> tuple[int, ...]:
 
 
 def _depths(form: Sm90Form) -> tuple[int, ...]:
-    """Channels of a step: 64, and 32 where the last 64 would be half zeros. Of equal estimates the first is taken."""
+    """Channels of a step: 64, and 32 where the last 64 would be half zeros. Rows of 32 come first: they copy faster."""
     return (32, 64) if 0 < form.channels % 64 <= 32 else (64,)
 
 

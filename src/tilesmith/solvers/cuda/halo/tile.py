@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, prod
 
@@ -20,14 +20,14 @@ _BARRIERS = 512
 Extent = tuple[int, int, int]
 
 
-def _extent(values: Sequence[int], fill: int) -> Extent:
+def _extent(values: Iterable[int], fill: int = 0) -> Extent:
     w, h, d = three(tuple(values), fill)
     return w, h, d
 
 
 @dataclass(frozen=True)
 class _Tap:
-    """Meets, for the pixel of results at 0, pixel ``at`` of those of residue ``phase``, each by axis (W, H, D)."""
+    """A tap of the filter: for the result at pixel 0 it reads pixel ``at * step + phase``, by axis (W, H, D)."""
 
     phase: Extent
     at: Extent
@@ -69,7 +69,7 @@ class HaloTile(WarpgroupTile):
         found = []
         for offset, index in zip(self.form.taps.offset, self.form.taps.index, strict=True):
             met = [divmod(corner + (offset >> 8 * i & 255), step) for i, (corner, step) in enumerate(axes)]
-            found.append(_Tap(_extent([r for _, r in met], 0), _extent([q for q, _ in met], 0), offset, index))
+            found.append(_Tap(_extent(r for _, r in met), _extent(q for q, _ in met), offset, index))
         return tuple(sorted(found, key=lambda tap: tap.phase[::-1]))
 
     @cached_property
@@ -84,14 +84,12 @@ class HaloTile(WarpgroupTile):
 
     @cached_property
     def _least(self) -> Extent:
-        w, h, d = (min(tap.at[i] for tap in self.taps) for i in range(3))
-        return w, h, d
+        return _extent(min(tap.at[i] for tap in self.taps) for i in range(3))
 
     @cached_property
     def corner(self) -> Extent:
         """The pixel (W, H, D) where the first tile's window of the first residue begins."""
-        w, h, d = (least * step for least, step in zip(self._least, self.step, strict=True))
-        return w, h, d
+        return _extent(least * step for least, step in zip(self._least, self.step, strict=True))
 
     @cached_property
     def window(self) -> Extent:
@@ -101,9 +99,8 @@ class HaloTile(WarpgroupTile):
 
     @property
     def box(self) -> Extent:
-        """What a window spans (W, H, D), with the pixels of other phases."""
-        w, h, d = ((size - 1) * step + 1 for size, step in zip(self.window, self.step, strict=True))
-        return w, h, d
+        """Pixels of the tensor from a window's first to its last, by axis (W, H, D): of all phases."""
+        return _extent((size - 1) * step + 1 for size, step in zip(self.window, self.step, strict=True))
 
     @cached_property
     def rows(self) -> tuple[int, ...]:
