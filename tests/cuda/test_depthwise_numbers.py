@@ -57,6 +57,15 @@ CASES = [
      (2, 2, 3, 64, 1, 0, 0)),  # the filter in memory
     (GATHER, last(4, (4, 7, 5), (3, 3, 2), "wrw", n=3, padding=1, stride=(2, 2, 1), dilation=(1, 1, 2)),
      (2, 2, 3, 64, 0, 2, 2)),
+    # Taps beyond 128: rows of inputs in a loop, whose rows of the filter are dilated, strided, or strided backwards.
+    (GATHER, last(6, (9, 14), (13, 15), n=1, padding=(6, 7), dtype="fp32", epilogue=FULL), (2, 2, 4, 64, 1, 0, 0)),
+    (GATHER, last(5, (9, 8), (13, 12), n=1, padding=(15, 13), stride=(2, 1), dilation=(3, 2), dtype="fp32"),
+     (1, 3, 4, 64, 1, 0, 0)),
+    (GATHER, last(5, (7, 8), (12, 13), "bwd", n=1, padding=(6, 5), stride=(2, 3), dtype="fp32"),
+     (1, 4, 6, 64, 1, 0, 0)),
+    (GATHER, last(6, (9, 8), (13, 11), "bwd", n=1, padding=(14, 6), stride=(3, 1), dilation=(2, 1), epilogue=LONG),
+     (2, 3, 3, 64, 1, 0, 0)),
+    (GATHER, last(5, (9, 14), (13, 15), "wrw", padding=(10, 7), dilation=(2, 1), dtype="fp32"), (1, 2, 4, 64, 0, 3, 2)),
     # Several results of a channel: as many as a thread has, more, fewer, and an odd number.
     (GATHER, last(10, (7, 9), (3, 2), each=2, padding=1, stride=(2, 1), epilogue=FULL), (2, 2, 3, 64, 1, 0, 0)),
     (GATHER, last(6, (7, 8), (9, 9), each=4, padding=4, dtype="fp16"), (2, 2, 3, 64, 1, 0, 0)),  # a loop over rows
@@ -84,6 +93,8 @@ def gathers(*values):
         (last(720, (1, 2048), (1, 7), padding=(0, 3)), (4, 1, 12)),
         (last(720, (1, 2048), (1, 7), padding=(0, 3)), (2, 1, 8)),
         (last(96, (40, 40), (3, 3), "bwd", stride=2, padding=1), (4, 6, 4)),
+        (last(256, (28, 28), (13, 13), padding=6, dtype="fp32"), (1, 4, 7)),
+        (last(128, (56, 56), (31, 31), "bwd", n=16, padding=15, dtype="fp32"), (1, 2, 6)),
     ],
 )
 def test_registers_are_about_those_that_the_compiler_takes(signature, values, tmp_path):

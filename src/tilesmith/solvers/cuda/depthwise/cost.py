@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import DepthwiseFit
 
 
+# Of filters of more than 128 taps in a plane, times over what the constants of the others give (17 problems, H200).
+_MANY_TAPS = 0.6
+
+
 def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     """A soft maximum of issue, waiting, L1 cache and memory, which overlap, plus the launches."""
     target, warps = t.target, ceil(t.lanes * t.slots / 32)
@@ -40,7 +44,9 @@ def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     if t.weights:
         partial = t.parts * taps * t.g.k * 4
         seconds += fit.second_kernel + 2 * partial / (fit.bandwidth * target.bytes_per_s)
-    return seconds * (fit.several[t.weights] if t.multiplier > 1 else 1.0)
+    if t.multiplier > 1:
+        return seconds * fit.several[t.weights]
+    return seconds * (_MANY_TAPS if t.many_taps else 1.0)
 
 
 def _tile(t: DepthwiseTile, fit: DepthwiseFit) -> tuple[float, float, float]:

@@ -133,8 +133,11 @@ extern "C" __global__ void __launch_bounds__(256, 1) @SYM@(TS_PARAMETERS) {
         for (int tap_row = 0; tap_row < (ROLLED ? 1 : R); tap_row++)
 #pragma unroll
           for (int i = 0; i < TH; i++) {
-            const int r = !ROLLED ? tap_row : BACK ? i + PAD_H - h - FIRST_H : h - i * STRIDE_H;
-            if (ROLLED ? (u32)r >= (u32)R : source(i, r, STRIDE_H, PAD_H, DILATION_H) != h + FIRST_H) continue;
+            const int reach = BACK ? i + PAD_H - (h + FIRST_H) * STRIDE_H : h - i * STRIDE_H;
+            const int r = !ROLLED ? tap_row : DILATION_H == 1 ? reach : reach / DILATION_H;
+            if (ROLLED ? (u32)reach > (u32)((R - 1) * DILATION_H) || (DILATION_H > 1 && reach != r * DILATION_H)
+                       : source(i, r, STRIDE_H, PAD_H, DILATION_H) != h + FIRST_H)
+              continue;
 #pragma unroll
             for (int s = 0; s < S; s++)
 #pragma unroll

@@ -13,7 +13,7 @@ from tilesmith.solvers.cuda.common.depthwise import DepthwiseConfigured
 from tilesmith.solvers.solver import Config, cached_property
 from tilesmith.targets.target import CudaTarget
 
-_MAX_TAPS = 128  # of one result a channel: tensor cores have kernels for larger filters
+_MAX_TAPS = 128  # of a plane; where there are more, a loop goes over rows of inputs
 _MAX_UNROLLED = 4096  # multiply-adds of a thread's tile
 # Instructions of a tile whose rows are all in the text: beyond, kernels add more than 10 kB to a package. (Those of
 # fp32 may: see `rolled`.)
@@ -21,9 +21,10 @@ _MOST_UNROLLED = 2110
 _MOST_FROM_SHARED = 1550  # if the filter lies in shared memory
 _MOST_OF_WEIGHTS = 1600
 _MOST_OF_ROW = 400  # multiply-adds of a row of inputs, of which a loop's text has two
-_MAX_SUMS = 112
+MAX_SUMS = 112
 _MAX_SHARED = 48 * 1024
 _MOST_LANES, _FEW_LANES = 64, 32  # along channels; few where the filters of many would fill shared memory
+_MOST_OF_FILTERS = 96 * 1024  # bytes of `_FEW_LANES` filters; beyond, half as many share a block
 _IN_REGISTERS = 56  # filter elements of a thread; more lie in shared memory
 
 
@@ -38,7 +39,10 @@ class DepthwiseTile(DepthwiseConfigured):
     @cached_property
     def lanes(self) -> int:
         """Threads side by side along channels: the fewest idle ones."""
-        most = _FEW_LANES if self.many_taps else _MOST_LANES
+        most = _MOST_LANES
+        if self.many_taps:
+            filters = prod(self.g.filter) * _FEW_LANES * self.value["channels_per_thread"] * 4
+            most = _FEW_LANES // 2 if filters > _MOST_OF_FILTERS and not self.weights else _FEW_LANES
         return _lanes(self.g.k // self.value["channels_per_thread"], min(self.value["threads"], most))
 
     @property
@@ -120,15 +124,15 @@ class DepthwiseTile(DepthwiseConfigured):
 
     @cached_property
     def rolled(self) -> bool:
-        """Whether a loop goes over rows of inputs: where all of them in the text were too long.
+        """Whether a loop goes over rows of inputs: where the taps are many, or all rows in the text were too long.
 
-        Not in fp32, unless the taps are many: tensor cores have no kernels for it, and the loop takes up to 1.2 times
-        the time.
+        With few taps not in fp32, where tensor cores have no kernels and the loop takes up to 1.2 times the time, and
+        not if rows are dilated, or strided backwards.
         """
         g = self.g
         steady = g.dilation[1] == 1 and (g.stride[1] == 1 if self.back else g.stride[1] <= g.filter[1])
         long = self.instructions > self.most_unrolled
-        return not self.weights and steady and (self.halves or self.many_taps) and long
+        return not self.weights and (self.many_taps or (self.halves and steady and long))
 
     @property
     def halves(self) -> bool:
@@ -144,7 +148,8 @@ class DepthwiseTile(DepthwiseConfigured):
     @property
     def row_text(self) -> int:
         """Multiply-adds of a row of inputs; as many as the repair of backward data takes beside halves count too."""
-        return self.work // self.g.filter[1] + (20 if self.back and self.halves else 0)
+        strided = self.g.stride[1] if self.back else 1  # the text has the taps of all residues of rows
+        return self.work // self.g.filter[1] * strided + (20 if self.back and self.halves else 0)
 
     @cached_property
     def instructions(self) -> float:
@@ -228,6 +233,8 @@ class DepthwiseTile(DepthwiseConfigured):
         filter_ = g.filter[1] * g.filter[2] * v["channels_per_thread"]
         if self.weights:
             held = self.registers + 0.5 * rows * columns * words + 16
+        elif self.many_taps:  # it fetches two rows more than the text asks for
+            held = 42 + sums + 4 * columns * words + g.filter[2] * v["channels_per_thread"]
         elif g.filter[1] == 1:
             held = 26 + 0.48 * sums + 1.35 * columns * words + (0.7 if self.in_shared else 0.19) * filter_
         elif self.back and max(g.stride) > 1:
@@ -241,7 +248,10 @@ class DepthwiseTile(DepthwiseConfigured):
         """Blocks on an SM, about: backward weights bounds the registers of a thread for them."""
         warps, target = -(-self.lanes * self.slots // 32), self.target
         registers = -(-self.held_registers // 8) * 8
-        return max(1, min(target.registers_per_sm // (registers * 32 * warps), target.threads_per_sm // 32 // warps))
+        blocks = min(target.registers_per_sm // (registers * 32 * warps), target.threads_per_sm // 32 // warps)
+        if self.many_taps and not self.weights:
+            blocks = min(blocks, target.shared_bytes_per_sm // (self.shared_bytes + 1024))
+        return max(1, blocks)
 
     @cached_property
     def fits(self) -> bool:
@@ -249,7 +259,7 @@ class DepthwiseTile(DepthwiseConfigured):
         if self.back and (v["rows_per_thread"] % g.stride[1] or v["columns_per_thread"] % g.stride[2]):
             return False
         if self.weights and (
-            v["filter_rows"] * g.filter[2] * v["channels_per_thread"] > _MAX_SUMS or v["filter_rows"] > g.filter[1]
+            v["filter_rows"] * g.filter[2] * v["channels_per_thread"] > MAX_SUMS or v["filter_rows"] > g.filter[1]
         ):
             return False
         # NOTE: beyond these heights the compiler gives up unrolling, and sums go through local memory: 2 to 10 times
@@ -257,15 +267,14 @@ class DepthwiseTile(DepthwiseConfigured):
         tallest = 4 if g.filter[1] >= 5 else 8 if self.weights else 14
         if v["rows_per_thread"] > max(tallest, g.stride[1] if self.back else 1):
             return False
-        # With several results a channel, the other families have no large filters.
-        if self.many_taps and (self.multiplier == 1 or not (self.weights or self.rolled)):
-            return False
         # Longer texts add more than 10 kB to a package, and so do three rows of inputs in a loop.
         if self.instructions > self.most_unrolled and not self.rolled and (self.halves or self.weights):
             return False
         if self.rolled and (v["rows_ahead"] > 1 or self.row_text > _MOST_OF_ROW):
             return False
-        if self.work > _MAX_UNROLLED or self.registers > 200 or (self.weights and self.held_registers > 224):
+        if (self.work > _MAX_UNROLLED and not self.many_taps) or self.registers > 200:
+            return False
+        if self.weights and self.held_registers > 224:
             return False
         vec, each = v["channels_per_thread"], self.multiplier
         if (vec % each and each % vec) or self.inputs > _vector(g.x, g.c):
