@@ -61,6 +61,13 @@ CASES = [
     (CONV, SOME, volume((1, 5, 6, 7, 40), (72, 3, 3, 1, 40), dtype="fp16", epilogue=FULL), {"taps_inner": 1}, True),
     (CONV, SOME, volume((2, 5, 5, 6, 16), (24, 3, 1, 2, 16), padding=2, stride=(2, 1, 1)), {"block_k": 16}, True),
     (CONV, SOME, volume((2, 7, 8, 13, 24), (24, 3, 3, 1, 24), "bwd"), {"products_m": 1}, True),
+    # Groups whose channels end within a step: zeros follow, not those of the next group.
+    (CONV, SOME, image((2, 9, 8, 80), (80, 3, 3, 40), stride=2, groups=2, epilogue=FULL), {"block_k": 16}, False),
+    (CONV, SOME, image((3, 5, 6, 72), (120, 1, 1, 24), padding=0, groups=3, dtype="fp16"), {"block_k": 32}, False),
+    (CONV, SOME, image((2, 9, 8, 48), (80, 3, 2, 24), "bwd", stride=2, groups=2, epilogue=FULL), {}, False),
+    (CONV, SOME, image((3, 6, 7, 72), (72, 3, 3, 24), "bwd", groups=3, dilation=2, padding=2), {"block_k": 16}, False),
+    (CONV, SOME, image((2, 6, 7, 144), (80, 1, 1, 72), "bwd", padding=0, stride=(1, 2), groups=2), {}, False),
+    (CONV, SOME, image((2, 7, 6, 80), (48, 3, 3, 40), groups=2), {"split_k": 2}, False),
 ]
 
 
@@ -83,7 +90,8 @@ def test_numbers(solver, target, signature, wanted, leaves_out, emulating, monke
     assert solver.search_space(g, target).contains(config)
     draft = solver.draft(g, config, target)
     assert (solver.tile(g, config, target).left_out > 0) == leaves_out
-    assert len(draft.run) == 1 + (leaves_out and signature.mode == "fwd")
+    sums = "split_k" in asked and asked["split_k"] > 1
+    assert len(draft.run) == 1 + (leaves_out and signature.mode == "fwd") + sums
     made = executable(signature, draft, emulating, target)
     values = sample_args(signature)
     cases = [values]

@@ -160,15 +160,24 @@ def _window(
     if not even_pixels(view):
         return Rejected(reasons.LAYOUT, f"pixels of {view.name} are no multiples of 16 bytes")
     axes = pixel_axes(slot(index), view, spatial)
-    dims = axes.dims
-    limit = _CORNERS[len(dims)]
-    for i in range(spatial):
-        upper = corner[i] + (base[i] - 1) * step[i] + 1 - dims[1 + i]
-        if not (-limit <= corner[i] < limit and -limit <= upper < limit):
-            return Rejected(reasons.FILTER, f"the window's corners {corner[i]} and {upper}")
+    window = Window(axes.pointer, axes.dims, axes.strides, corner[:spatial], base[:spatial], step[:spatial])
+    for i, (lower, upper) in enumerate(window.corners):
+        if not _within(lower, upper, len(axes.dims)):
+            return Rejected(reasons.FILTER, f"the window's corners {lower} and {upper}")
         if step[i] > _MAX_STEP:
             return Rejected(reasons.STRIDE, f"stride {step[i]}")
-    return Window(axes.pointer, dims, axes.strides, corner[:spatial], base[:spatial], step[:spatial])
+    return window
+
+
+def window_reaches(window: Window, taps: Taps, axes: int) -> bool:
+    """Whether a map of so many axes can have the window's corners and the offsets of the taps."""
+    offsets = all(offset >> 8 * i & 255 < _OFFSETS[axes] for offset in taps.offset for i in range(3))
+    return offsets and all(_within(lower, upper, axes) for lower, upper in window.corners)
+
+
+def _within(lower: int, upper: int, axes: int) -> bool:
+    limit = _CORNERS[axes]
+    return -limit <= lower < limit and -limit <= upper < limit
 
 
 def _filter(w: TensorView, index: int, result: bool) -> Tiled | Rejected:

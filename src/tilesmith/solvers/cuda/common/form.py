@@ -54,6 +54,12 @@ class Window(Mapped):
     base: tuple[int, ...]
     step: tuple[int, ...]
 
+    @property
+    def corners(self) -> tuple[tuple[int, int], ...]:
+        """The lower and the upper corner by axis; the upper one counts from the axis's last pixel."""
+        axes = zip(self.corner, self.base, self.step, self.dims[1:-1], strict=True)
+        return tuple((lower, lower + (base - 1) * step + 1 - size) for lower, base, step, size in axes)
+
 
 @dataclass(frozen=True)
 class Taps:
@@ -134,6 +140,8 @@ class Sm90Form:
     beta: float = 0.0
     epilogue: Epilogue = IDENTITY
     groups: int = 1  # each layer is a group of a phase: the groups of the first phase first
+    apart: bool = False  # of "conv": groups are the last axis of the pixels, and zeros lie beyond a group's channels
+    b_group: int = 0  # where so and rows of B are contiguous: from group to group, in steps of B's last axis
     b_dtype: str = ""  # as ``dtype`` where it is empty
     scale: Pointer | None = None
     factors: tuple[Factors, Factors] | None = None  # of A's rows and of B's columns
@@ -205,7 +213,8 @@ class Sm90Form:
         out = self.layers * self.rows * self.cols
         if self.kind == "wrw":
             out = self.groups * self.rows * len(self.taps.offset) * self.channels
-        read = (prod(self.a.dims) + prod(self.b.dims)) * self.nbytes
+        of_b = self.groups * self.cols * self.channels * len(self.taps.offset) if self.b_group else prod(self.b.dims)
+        read = (prod(self.a.dims) + of_b) * self.nbytes
         return read + out * self.out_nbytes * (1 + (self.residual is not None) + (self.beta != 0.0))
 
     @property

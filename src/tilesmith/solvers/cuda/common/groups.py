@@ -8,7 +8,7 @@ from functools import lru_cache
 from tilesmith.problems.dtypes import dtype
 from tilesmith.problems.geometry import ConvGeometry, TensorView
 from tilesmith.solvers import reasons
-from tilesmith.solvers.cuda.common.conv_form import conv_form
+from tilesmith.solvers.cuda.common.conv_form import conv_form, window_reaches
 from tilesmith.solvers.cuda.common.form import Mapped, Sm90Form, Tiled, Window, aligned
 from tilesmith.solvers.solver import Rejected
 
@@ -65,11 +65,15 @@ def grouped_form(g: ConvGeometry) -> Sm90Form | Rejected:
     if isinstance(form, Rejected):
         return form
     if form.kind == "conv" and form.channels % 16:
-        return Rejected(reasons.GROUPS, f"groups of {form.channels} channels, no multiples of 16")
+        apart = _apart(form, g)
+        if isinstance(apart, Rejected):
+            return apart
+        form = apart
     rows = form.rows if form.kind == "wrw" else form.cols  # of dw, or channels of the result
     mapped = form.mapped
     if form.kind == "conv":
-        a, b = _all(form.a, 0, g.groups), _all(form.b, 2, g.groups)
+        a = form.a if form.apart else _all(form.a, 0, g.groups)
+        b = form.b if form.b_group else _all(form.b, 2, g.groups)
         if mapped is not None:
             mapped = replace(mapped, dims=(*mapped.dims[:2], g.groups), strides=(mapped.strides[0], rows))
         placed = replace(form.placed, group=rows)
@@ -79,6 +83,37 @@ def grouped_form(g: ConvGeometry) -> Sm90Form | Rejected:
             mapped = replace(mapped, dims=(*mapped.dims[:2], rows * g.groups)) if rows % 16 == 0 else None
         placed = replace(form.placed, group=rows * form.placed.row)
     return replace(form, layers=form.layers * g.groups, groups=g.groups, a=a, b=b, mapped=mapped, placed=placed)
+
+
+def _apart(form: Sm90Form, g: ConvGeometry) -> Sm90Form | Rejected:
+    """``form`` of one group of ``g`` with the groups on an axis of their own, behind the images.
+
+    A step along channels reaches beyond those of a group then, and reads zeros. The im2col mode knows five axes, of
+    which images take that of the depth. Rows of a contiguous B are those of a group, too: its last axis goes over taps,
+    and from group to group over as many steps as lie between.
+    """
+    assert isinstance(form.a, Window)
+    assert isinstance(form.b, Tiled)
+    reason = f"groups of {form.channels} channels, no multiples of 16"
+    if len(form.a.dims) != 4:
+        return Rejected(reasons.GROUPS, f"{reason}, in three dimensions")
+    a, b, placed, b_group = form.a, form.b, form.placed, 0
+    if not window_reaches(a, form.taps, 5):
+        return Rejected(reasons.FILTER, f"{reason}, under filter {g.filter}, dilation {g.dilation}")
+    images = a.dims[3]
+    window = Window(
+        a.pointer, (*a.dims, g.groups), (*a.strides, form.channels), (*a.corner, 0), (*a.base, images), (*a.step, 1)
+    )
+    if form.b_columns:
+        (cols, taps, channels), (tap, row) = b.dims, b.strides
+        if channels * row % tap:
+            return Rejected(reasons.LAYOUT, f"{reason}, and rows of the filter have gaps")
+        b_group = channels * row // tap
+        b = Tiled(b.pointer, (cols, channels, (g.groups - 1) * b_group + taps), (row, tap), across=1)
+    if placed.pixels is not None:
+        n, _, h, w = placed.pixels
+        placed = replace(placed, pixels=(0, n, h, w), sizes=(*placed.sizes[:2], images))
+    return replace(form, a=window, b=b, b_group=b_group, apart=True, placed=placed)
 
 
 def _all(operand: Tiled | Window, axis: int, groups: int) -> Tiled | Window:

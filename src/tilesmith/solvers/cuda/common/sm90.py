@@ -98,7 +98,8 @@ def edge_strides(form: Sm90Form) -> dict[str, int]:
     assert isinstance(form.a, Window)
     assert isinstance(form.b, Tiled)
     w, h, *d, n = form.a.strides
-    return dict(zip(names, (n, d[0] if d else 0, h, w, form.b.strides[1], form.b.strides[0]), strict=True))
+    filter_ = form.b.strides if form.b.across == 1 else form.b.strides[::-1]  # rows, then taps
+    return dict(zip(names, (n, d[0] if d else 0, h, w, *filter_), strict=True))
 
 
 def three(values: tuple[int, ...], fill: int) -> tuple[int, ...]:
@@ -120,12 +121,7 @@ def box_map(
 
 def window_map(window: Window, dtype: str, channels: int, pixels: int) -> TensorMap:
     """Loads ``channels`` of ``pixels`` neighbouring base pixels, moved by the offset of a tap."""
-    sizes = window.dims[1:-1]
-    upper = tuple(
-        corner + (base - 1) * step + 1 - size
-        for corner, base, step, size in zip(window.corner, window.base, window.step, sizes, strict=True)
-    )
-    im2col = Im2col(window.corner, upper, channels, pixels)
+    im2col = Im2col(window.corner, tuple(upper for _, upper in window.corners), channels, pixels)
     steps = (1, *window.step, 1)
     swizzle = channels * acc_dtype(dtype).nbytes
     return TensorMap(window.pointer, dtype, window.dims, _bytes(window, dtype), (), steps, swizzle, im2col)

@@ -107,7 +107,7 @@ def _kernel(t: Sm90Tile, arguments: tuple[Argument, ...]) -> Source:
     )  # fmt: skip
     parts = (template(FOLDER, name) for name in ("factors", "work", "shape", "copies", "results", "kernel"))
     text = scoped(template(FOLDER, "place"), shared_text("planes"), shared_text("edge"), *parts)
-    text = resolved(text, IN_TURNS=t.turns > 1, ONE_AT_ONCE=t.one_at_once)
+    text = resolved(text, IN_TURNS=t.turns > 1, ONE_AT_ONCE=t.one_at_once, GROUPS_APART=form.apart)
     groups = f"w{v['warpgroups']}" if not t.pingpong else "pp" if v["warpgroups"] == 2 else f"pp{v['warpgroups']}"
     tile = f"m{t.block_m}n{t.block_n}k{t.block_k}s{t.stages}{groups}x{v['blocks_per_sm']}"
     return unit(f"wgmma{form.kind}", _dtypes(t), tile, t.target.arch, hopper_prelude(), text, header)
@@ -189,7 +189,7 @@ def _arguments(t: Sm90Tile) -> tuple[Argument, ...]:
             "ts_i64", out_layer=placed.layer, out_row=placed.row, out_col=placed.column, out_tap=placed.tap,
             **along("ndhw", out=placed.pixels or (0, 0, 0, 0)), **edge_strides(form),
         ),
-        *of_groups,
+        *of_groups, *(integers("int", b_group=form.b_group) if form.apart else ()),
         *(a if form.images > 1 else replace(a, parameter=None)
           for a in (*integers("int", image_steps=image_steps), *divisors(image_steps=image_steps))),
     )  # fmt: skip

@@ -558,6 +558,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
         int tap = 0, block = 0, tap0 = 0, taps = 0;
         if (KIND == CONV) {
           p = pixel_at(run, row);
+#if GROUPS_APART
+          p.n = w.group; // images are along d
+#endif
           tap0 = first_tap(w.layer), taps = first_tap(w.layer + 1) - tap0;
           if (LEAVES_OUT) {
             const Planes planes = planes_of(run, w);
@@ -595,8 +598,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             load_matrices(&map_a, &map_b, a, b, done, row, column, of_image, rank, la, lb, with_b);
           } else if (KIND == CONV) {
             // A phase that no tap reaches still needs zeros: channels beyond the last are zeros.
+#if GROUPS_APART
+            const int beyond = run.blocks * BLOCK_K, first = 0;
+#else
             const int beyond = GROUPED ? run.groups * run.channels : run.blocks * BLOCK_K;
             const int first = GROUPED ? w.group * run.channels : 0; // of the group
+#endif
             const int channel = taps ? first + block * BLOCK_K : beyond;
             const ts_u32 offset = taps ? tap_offset[tap0 + tap] : 0;
             const int of = taps ? tap_filter[tap0 + tap] : 0;
@@ -605,7 +612,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, PER_SM) @SYM@(TS_PARAMETER
             } else if (B_BY_COLUMNS) {
 #pragma unroll
               for (int q = first_slab; q < first_slab + SLABS; q++)
+#if GROUPS_APART
+                load_b(&map_b, b + q * B_SLAB, done, column + q * 64, channel, of + w.group * run.b_group, rank);
+#else
                 load_b(&map_b, b + q * B_SLAB, done, column + q * 64, of, channel, rank);
+#endif
             } else {
               const int of_group = column + (GROUPED ? w.group * run.cols : 0), at = part * (BLOCK_N / CAST);
               load_b(&map_b, b + part * (B_BYTES / CAST), done, channel - first, of, of_group + at, rank);

@@ -184,7 +184,7 @@ class Space:
             return tuple(bk for bk in _DEPTHS if whole <= bk <= most and (bk == whole or 2 * bk <= form.reduced))
         if form.kind != "conv":
             return (whole,)
-        if form.groups > 1:  # what lies beyond a group's channels is the next group's
+        if form.groups > 1 and not form.apart:  # what lies beyond a group's channels is the next group's
             return tuple(bk for bk in reversed(_DEPTHS) if whole // 4 <= bk <= whole and form.channels % bk == 0)
         beyond, least = -(-form.channels // whole) * whole, max(whole // 4, min(_DEPTHS))
         shorter = (bk for bk in reversed(_DEPTHS) if least <= bk < whole)
