@@ -163,15 +163,24 @@ def draft_of(case: Case, target: CudaTarget) -> tuple[Candidate, Config, Draft] 
     return None if found is None else (*found, found[0].solver.draft(found[0].geometry, found[1], target))
 
 
-Kernels = frozenset[tuple[str, str]]  # templates (those for several planes, and for strides, by themselves) with types
+Kernels = frozenset[tuple[str, str]]  # templates with types; of `kinds` of problems by themselves
 
 
 def kernels_of(key: str, draft: Draft) -> Kernels:
     geometry = parse_key(key).geometry
-    deep = " deep" if isinstance(geometry, ConvGeometry) and geometry.filter[0] > 1 else ""
-    strided = " strided" if isinstance(geometry, ConvGeometry) and max(geometry.stride) > 1 else ""
+    words = kinds(geometry) if isinstance(geometry, ConvGeometry) else ""
     symbols = [parse_symbol(source.symbol) for source in draft.sources]
-    return frozenset((symbol.op + deep + strided, symbol.dtype) for symbol in symbols)
+    return frozenset((symbol.op + words, symbol.dtype) for symbol in symbols)
+
+
+def kinds(g: ConvGeometry) -> str:
+    """What a template has lines of its own for."""
+    width = (g.k if g.direction == "bwd" else g.c) // g.groups
+    found = {
+        "deep": g.filter[0] > 1, "strided": max(g.stride) > 1, "uneven groups": g.groups > 1 and width % 16 == 8,
+        "many taps": width == 1 < g.groups and g.filter[1] * g.filter[2] > 128,
+    }  # fmt: skip
+    return "".join(f" {name}" for name, holds in found.items() if holds)
 
 
 def watched_candidates(key: str, target: CudaTarget) -> list[tuple[Case, Kernels]]:

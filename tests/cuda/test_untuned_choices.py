@@ -16,7 +16,7 @@ from tilesmith.solvers import reasons
 from tilesmith.solvers.cuda.common.relayout import CUDA_COPIES
 from tilesmith.solvers.cuda.wgmma.solver import GemmSm90Solver
 from tilesmith.solvers.relayout import channels_last
-from tilesmith.solvers.solver import Accepted, Rejected
+from tilesmith.solvers.solver import Accepted, Rejected, parse_config
 from tilesmith.solvers.table import candidates
 from tilesmith.targets.cuda import cuda_target
 
@@ -24,8 +24,8 @@ TARGET = cuda_target("sm_90a", 132)
 NHWC = "-t 1 --in_layout NHWC --out_layout NHWC --fil_layout NHWC"
 
 
-def signature(sizes, direction=1, filter_="-y 1 -x 1"):
-    command = f"convbfp16 {sizes} {filter_} -F {direction} {NHWC}"
+def signature(sizes, direction=1, filter_="-y 1 -x 1", verb="convbfp16"):
+    command = f"{verb} {sizes} {filter_} -F {direction} {NHWC}"
     ((_, found),) = parse_command(command).signatures
     return found.canonical
 
@@ -57,6 +57,14 @@ def signature(sizes, direction=1, filter_="-y 1 -x 1"):
         (signature("-n 4 -c 1024 -H 38 -W 38 -k 2048 -g 1024 -p 3 -q 3", 4, "-y 7 -x 7"), "cuda_depthwise"),
         (signature("-n 1 -c 96 -H 38 -W 38 -k 288 -g 96 -p 15 -q 15", 1, "-y 31 -x 31"), "cuda_depthwise"),
         (signature("-n 4 -c 1024 -H 38 -W 38 -k 2048 -g 1024 -p 3 -q 3", 1, "-y 7 -x 7"), "mma_narrow_groups"),
+        # 178 us; ffma_dense 8991
+        (signature("-n 1 -c 768 -H 112 -W 112 -k 768 -g 768 -p 6 -q 6", 1, "-y 13 -x 13", "conv"), "cuda_depthwise"),
+        (signature("-n 64 -c 144 -H 7 -W 15 -k 144 -g 144 -p 6 -q 6", 4, "-y 13 -x 13", "conv"), "cuda_depthwise"),
+        (signature("-n 32 -c 256 -H 28 -W 28 -k 256 -g 256 -p 6 -q 6 -u 2 -v 2", 2, "-y 13 -x 13"), "cuda_depthwise"),
+        # 35.3 us; mma_dense 72.8
+        (signature("-n 32 -c 720 -H 28 -W 28 -k 720 -g 6 -p 1 -q 1 -u 2 -v 2", 2, "-y 3 -x 3"), "wgmma_conv"),
+        # 58.8 us; mma_dense 145
+        (signature("-n 256 -c 464 -H 16 -W 16 -k 464 -g 2"), "wgmma_conv"),
     ],
 )
 def test_few_channels_do_not_get_slow_kernels(problem, solver):
@@ -72,6 +80,15 @@ def test_phases_of_what_l2_does_not_keep_are_computed_side_by_side():
     assert isinstance(found, Choice)
     assert found.solver.startswith("wgmma_conv")
     assert "mix_layers=1" in str(found.config)
+
+
+def test_a_tile_of_few_warps_leaves_schedulers_idle():
+    # Its 108 blocks have one warp each: 44.4 us with 4 products side by side, 17.1 with one, which has 432
+    problem = signature("-n 12 -c 96 -H 32 -W 32 -k 96 -g 3 -p 1 -q 1 -u 2 -v 2", 1, "-y 3 -x 3", "conv")
+    (candidate,) = candidates(problem, TARGET, ("mma_narrow_groups",))
+    config = parse_config("bundles=1 warps_m=1 products_n=4 tile_h=6 tile_w=16 stages=2 blocks_per_sm=1")
+    wide, narrow = (candidate.solver.predict(candidate.geometry, config.replace(products_n=n), TARGET) for n in (4, 1))
+    assert wide > 2 * narrow
 
 
 def test_blocks_that_stay_with_their_columns_leave_few_sms_idle():

@@ -11,6 +11,8 @@ from tilesmith.solvers.cuda.narrow_groups.tile import NarrowExactTile, NarrowTil
 if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import NarrowFit
 
+_SCHEDULERS = 4  # of an SM
+
 
 def narrow_seconds(t: NarrowTile, fit: NarrowFit) -> float:
     """Estimated seconds: turns of tiles, each bound by an SM's units, and the bytes of memory."""
@@ -36,6 +38,8 @@ def narrow_seconds(t: NarrowTile, fit: NarrowFit) -> float:
     issue = (slots + (copied / 16 + stored) / 32 * fit.issue) / 4
     work: float = (shared**3 + tensor**3 + issue**3) ** (1 / 3)
     busy = min(t.resident, ceil(t.grid / target.cores))
+    if isinstance(t, NarrowExactTile):  # schedulers without a warp are idle; no timing of tensor cores shows it
+        work *= max(1.0, _SCHEDULERS / (t.threads / 32 * busy))
     each = work * busy + fit.tile[weights] / busy**0.5 + fit.wait / ((v["stages"] - 1) * busy)
     rounds = ceil(t.grid / (busy * target.cores)) * ceil(t.tiles * t.blocks / t.grid)
     size = dtype(f.source.dtype).nbytes
