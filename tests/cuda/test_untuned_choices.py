@@ -61,6 +61,9 @@ def signature(sizes, direction=1, filter_="-y 1 -x 1", verb="convbfp16"):
         (signature("-n 1 -c 768 -H 112 -W 112 -k 768 -g 768 -p 6 -q 6", 1, "-y 13 -x 13", "conv"), "cuda_depthwise"),
         (signature("-n 64 -c 144 -H 7 -W 15 -k 144 -g 144 -p 6 -q 6", 4, "-y 13 -x 13", "conv"), "cuda_depthwise"),
         (signature("-n 32 -c 256 -H 28 -W 28 -k 256 -g 256 -p 6 -q 6 -u 2 -v 2", 2, "-y 13 -x 13"), "cuda_depthwise"),
+        # Tensor cores have kernels for even channels, forward.
+        (signature("-n 16 -c 96 -H 56 -W 56 -k 96 -g 96 -p 6 -q 6 -u 2 -v 2", 1, "-y 13 -x 13"), "mma_depthwise"),
+        (signature("-n 32 -c 256 -H 14 -W 14 -k 256 -g 256 -p 6 -q 6", 4, "-y 13 -x 13"), "mma_depthwise"),
         # 35.3 us; mma_dense 72.8
         (signature("-n 32 -c 720 -H 28 -W 28 -k 720 -g 6 -p 1 -q 1 -u 2 -v 2", 2, "-y 3 -x 3"), "wgmma_conv"),
         # 58.8 us; mma_dense 145

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import DepthwiseFit
 
 
-# Of filters of more than 128 taps in a plane, times over what the constants of the others give (17 problems, H200).
+# Of filters of more than 128 taps in a plane in fp32, cycles over what the constants of the others give (14 problems on
+# an H200). In bf16 and fp16 such estimates are as much too long: whether tensor cores are faster must not hang on it.
 _MANY_TAPS = 0.6
 
 
@@ -39,14 +40,14 @@ def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
             norms = started**fit.norm + loaded**fit.norm + (waits + starts) ** fit.norm
             cycles += times * norms ** (1 / fit.norm)
     cycles *= fit.weights if t.weights else 1.0
+    if t.many_taps and t.multiplier == 1 and not t.halves:
+        cycles *= _MANY_TAPS
     computing, moving = cycles / target.clock_hz, _moved(t) / (fit.bandwidth * target.bytes_per_s)
     seconds = fit.start + float((moving**fit.norm + computing**fit.norm) ** (1 / fit.norm))
     if t.weights:
         partial = t.parts * taps * t.g.k * 4
         seconds += fit.second_kernel + 2 * partial / (fit.bandwidth * target.bytes_per_s)
-    if t.multiplier > 1:
-        return seconds * fit.several[t.weights]
-    return seconds * (_MANY_TAPS if t.many_taps else 1.0)
+    return seconds * (fit.several[t.weights] if t.multiplier > 1 else 1.0)
 
 
 def _tile(t: DepthwiseTile, fit: DepthwiseFit) -> tuple[float, float, float]:
