@@ -86,7 +86,7 @@ def test_phases_of_what_l2_does_not_keep_are_computed_side_by_side():
 
 
 def test_a_tile_of_few_warps_leaves_schedulers_idle():
-    # Its 108 blocks have one warp each: 44.4 us with 4 products side by side, 17.1 with one, which has 432
+    # 108 blocks have one warp each: 44.4 us with 4 products side by side, 17.0 with one, where 432 have
     problem = signature("-n 12 -c 96 -H 32 -W 32 -k 96 -g 3 -p 1 -q 1 -u 2 -v 2", 1, "-y 3 -x 3", "conv")
     (candidate,) = candidates(problem, TARGET, ("mma_narrow_groups",))
     config = parse_config("bundles=1 warps_m=1 products_n=4 tile_h=6 tile_w=16 stages=2 blocks_per_sm=1")

@@ -276,6 +276,7 @@ class DepthwiseFit:
     weights: Annotated[float, SHARE, "Of these cycles, what backward weights takes."]
     plane: Annotated[float, SHARE, "Of a tile's cycles, what each plane of the filter beyond the first adds."]
     several: Annotated[Pair, SHARE, "Of the time, with several results a channel: forward, weights."]
+    many_taps: Annotated[float, SHARE, "Of these cycles in fp32, what filters of over 128 taps in a plane take."]
     norm: Annotated[float, Unit.EXPONENT, "By which what overlaps adds up."]
     bandwidth: Annotated[float, SHARE, "Of the memory's bandwidth, what the kernel reaches."]
     start: Annotated[float, SECONDS, "Of the launch."]

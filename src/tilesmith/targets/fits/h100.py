@@ -201,6 +201,7 @@ H100_80GB_HBM3 = replace(
         weights=1.367,
         plane=0.46,
         several=(1.0, 0.61),
+        many_taps=0.6,
         norm=3.3,
         bandwidth=0.8813,
         start=3.027e-06,

@@ -291,6 +291,7 @@ H200 = Fit(
         weights=1.065,
         plane=0.46,
         several=(1.0, 0.61),
+        many_taps=0.6,
         norm=2.308,
         bandwidth=0.7192,
         start=2.9e-06,

@@ -65,10 +65,9 @@ def grouped_form(g: ConvGeometry) -> Sm90Form | Rejected:
     if isinstance(form, Rejected):
         return form
     if form.kind == "conv" and form.channels % 16:
-        apart = _apart(form, g)
-        if isinstance(apart, Rejected):
-            return apart
-        form = apart
+        form = _apart(form, g)
+        if isinstance(form, Rejected):
+            return form
     rows = form.rows if form.kind == "wrw" else form.cols  # of dw, or channels of the result
     mapped = form.mapped
     if form.kind == "conv":

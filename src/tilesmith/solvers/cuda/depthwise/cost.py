@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from tilesmith.targets.fits.fit import DepthwiseFit
 
 
-# Of filters of more than 128 taps in a plane in fp32, cycles over what the constants of the others give (14 problems on
-# an H200). In bf16 and fp16 such estimates are as much too long: whether tensor cores are faster must not hang on it.
-_MANY_TAPS = 0.6
-
-
 def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
     """A soft maximum of issue, waiting, L1 cache and memory, which overlap, plus the launches."""
     target, warps = t.target, ceil(t.lanes * t.slots / 32)
@@ -40,8 +35,9 @@ def depthwise_seconds(t: DepthwiseTile, fit: DepthwiseFit) -> float:
             norms = started**fit.norm + loaded**fit.norm + (waits + starts) ** fit.norm
             cycles += times * norms ** (1 / fit.norm)
     cycles *= fit.weights if t.weights else 1.0
+    # NOTE: in bf16 and fp16 the estimate stays too long, so that it takes no filter from tensor cores by mistake.
     if t.many_taps and t.multiplier == 1 and not t.halves:
-        cycles *= _MANY_TAPS
+        cycles *= fit.many_taps
     computing, moving = cycles / target.clock_hz, _moved(t) / (fit.bandwidth * target.bytes_per_s)
     seconds = fit.start + float((moving**fit.norm + computing**fit.norm) ** (1 / fit.norm))
     if t.weights:

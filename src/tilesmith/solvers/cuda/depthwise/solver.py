@@ -107,12 +107,12 @@ def _candidates(g: ConvGeometry, target: CudaTarget) -> Iterator[DepthwiseTile]:
     # NOTE: with 8 channels a thread holds so much that few share an SM: up to 2.6 times slower, and hardly ever faster,
     # on 20 of 90 random problems (H200).
     for vec in (v for v in (1, 2, 4) if v <= vector_of(g)):
-        held = min(g.filter[1], MAX_SUMS // (g.filter[2] * vec))
-        shares = {g.filter[1], (g.filter[1] + 1) // 2, 1, max(1, held)} if weights else {0}
+        most_rows = max(1, min(g.filter[1], MAX_SUMS // (g.filter[2] * vec)))
+        filter_rows = {g.filter[1], (g.filter[1] + 1) // 2, most_rows, 1} if weights else {0}
         for th in heights:
             for tw in widths:
                 for threads in (128, 256):
-                    for rows in shares:
+                    for rows in filter_rows:
                         config = Config(
                             (("channels_per_thread", vec), ("rows_per_thread", th), ("columns_per_thread", tw),
                              ("threads", threads), ("rows_ahead", 0 if weights else 1), ("filter_rows", rows),

@@ -39,10 +39,9 @@ class DepthwiseTile(DepthwiseConfigured):
     @cached_property
     def lanes(self) -> int:
         """Threads side by side along channels: the fewest idle ones."""
-        most = _MOST_LANES
-        if self.many_taps:
-            filters = prod(self.g.filter) * _FEW_LANES * self.value["channels_per_thread"] * 4
-            most = _FEW_LANES // 2 if filters > _MOST_OF_FILTERS and not self.weights else _FEW_LANES
+        most = _FEW_LANES if self.many_taps else _MOST_LANES
+        if self.many_taps and not self.weights and most * self.lane_bytes > _MOST_OF_FILTERS:
+            most //= 2
         return _lanes(self.g.k // self.value["channels_per_thread"], min(self.value["threads"], most))
 
     @property
@@ -171,7 +170,12 @@ class DepthwiseTile(DepthwiseConfigured):
     def shared_bytes(self) -> int:
         if self.weights:
             return self.span * self.lanes * self.slots * self.value["channels_per_thread"] * 4
-        return prod(self.g.filter) * self.lanes * self.value["channels_per_thread"] * 4
+        return self.lanes * self.lane_bytes
+
+    @property
+    def lane_bytes(self) -> int:
+        """Of the filters of a lane's channels in shared memory."""
+        return prod(self.g.filter) * self.value["channels_per_thread"] * 4
 
     @cached_property
     def work(self) -> int:

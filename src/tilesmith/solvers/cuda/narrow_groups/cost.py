@@ -35,10 +35,10 @@ def narrow_seconds(t: NarrowTile, fit: NarrowFit) -> float:
         tensor = of_channel * t.tiles_m * 8 * v["products_n"] / 4 / fit.exact
         slots = tensor * 4 + of_channel * (t.tiles_m / 4 + 2 * v["products_n"])
     shared += staged / 128
-    issue = (slots + (copied / 16 + stored) / 32 * fit.issue) / 4
+    issue = (slots + (copied / 16 + stored) / 32 * fit.issue) / _SCHEDULERS
     work: float = (shared**3 + tensor**3 + issue**3) ** (1 / 3)
     busy = min(t.resident, ceil(t.grid / target.cores))
-    if isinstance(t, NarrowExactTile):  # schedulers without a warp are idle; no timing of tensor cores shows it
+    if isinstance(t, NarrowExactTile):  # a scheduler without a warp is idle; timings of tensor cores do not show it
         work *= max(1.0, _SCHEDULERS / (t.threads / 32 * busy))
     each = work * busy + fit.tile[weights] / busy**0.5 + fit.wait / ((v["stages"] - 1) * busy)
     rounds = ceil(t.grid / (busy * target.cores)) * ceil(t.tiles * t.blocks / t.grid)
